@@ -17,6 +17,7 @@ from semistream.cli.demo import demo
 from semistream.cli.found_commands import add_found_commands
 from semistream.cli.init import init
 from semistream.cli.relations.build import build
+from semistream.cli.relations.evolve import evolve
 from semistream.cli.relations.follow import follow
 from semistream.cli.relations.index import index
 from semistream.cli.relations.inspect import inspect
@@ -46,7 +47,7 @@ app.command()(head)
 app.command()(query)
 app.command()(init)
 app.command()(run)
-for command in (upsert, delete, compact, index, history, vacuum, repair):
+for command in (upsert, delete, evolve, compact, index, history, vacuum, repair):
     app.command()(command)
 app.command()(algorithms)
 app.command()(tune)

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.core.arguments import check_at_least
-from semistream.core.errors import RelationBuildError, SemistreamError
+from semistream.core.errors import NotARelationError, RelationBuildError, SemistreamError
 from semistream.core.units import parse_bytes
 from semistream.core.value_texts import short, value_texts
 from semistream.relation.keys.key_codec import KeyCodec
@@ -25,6 +25,7 @@ from semistream.relation.rows.dictionaries import roomy, roomy_schema
 from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import MOST_SHARDS, OPERATION, Manifest
+from semistream.relation.storage.row_layouts import RowLayouts
 from semistream.relation.storage.secondary_index import Columns, SecondaryIndex, named_indexes
 from semistream.relation.stores.scratch import publish, workplace
 from semistream.relation.stores.store_path import Place, names_in, place_of
@@ -81,15 +82,16 @@ def commit_build(writer: Writer, manifest: Manifest, *, overwrite: bool) -> Mani
         if newest is not None and not overwrite:
             raise _there_already(writer.path, newest)
         version = 1 if newest is None else newest + 1
-        properties = {**manifest.properties, OPERATION: "build"}
+        properties, made = {**manifest.properties, OPERATION: "build"}, manifest
         if newest is not None:
             with contextlib.suppress(SemistreamError):  # a damaged relation may be built again
-                most = manifests.load(writer.path, newest).most_shards
-                if most > len(manifest.shards):
-                    properties = {**properties, MOST_SHARDS: str(most)}
+                before = manifests.load(writer.path, newest)
+                made = manifest.written_after(before.row_layouts)
+                if before.most_shards > len(manifest.shards):
+                    properties = {**properties, MOST_SHARDS: str(before.most_shards)}
         built = dataclasses.replace(
-            manifest, version=version, properties=properties,
-            indexes=tuple(dataclasses.replace(index, version=version) for index in manifest.indexes),
+            made, version=version, properties=properties,
+            indexes=tuple(dataclasses.replace(index, version=version) for index in made.indexes),
         )  # fmt: skip
         writer.commit(built)
         return built
@@ -130,11 +132,13 @@ def build(
     schema: pa.Schema | None = None,
     valid_from: str | None = None,
     valid_to: str | None = None,
+    layouts: RowLayouts | None = None,
 ) -> Manifest:
     """Build a relation; see `Relation.build` for the parameters. Returns the manifest of the version.
 
     ``properties`` are stored in the manifest. With ``follows``, the new version must directly follow that version, or
-    the commit fails. ``schema`` is R's schema if ``data`` has its `roomy_schema` instead.
+    the commit fails; ``layouts`` then has the numbers of the columns, by default those of that version. ``schema`` is
+    R's schema if ``data`` has its `roomy_schema` instead.
     """
     path = place_of(path)
     page_bytes = parse_bytes(page_size)
@@ -189,8 +193,12 @@ def build(
         )  # fmt: skip
         if follows is None:
             return commit_build(writer, manifest, overwrite=overwrite)
-        writer.commit(manifest)
-        return manifest
+        if layouts is None:
+            with contextlib.suppress(NotARelationError):  # removed, so another writer was first: see the commit
+                layouts = manifests.load(path, follows).row_layouts
+        following = manifest if layouts is None else manifest.written_after(layouts)
+        writer.commit(following)
+        return following
 
 
 def _such_as(repeated: pa.RecordBatch | None) -> str:

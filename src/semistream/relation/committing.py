@@ -16,7 +16,9 @@ import pyarrow as pa
 from semistream.core.arguments import listed
 from semistream.core.errors import RelationBuildError
 from semistream.relation import builder
+from semistream.relation.evolving import evolved_for
 from semistream.relation.open_relation import OpenRelation
+from semistream.relation.rows.arrow_input import as_reader
 from semistream.relation.rows.dictionaries import roomy_schema
 from semistream.relation.secondary.keeping_in_step import built_index, with_indexes_in_step
 from semistream.relation.storage.followed_commit import properties_of_equal_rows
@@ -32,7 +34,7 @@ __all__ = ["commit_compacted", "commit_index", "commit_update", "commit_without_
 
 
 def commit_update(
-    path: PathLike, upserts: Any, deletes: Any, *, at: Any = None, follows: int | None = None
+    path: PathLike, upserts: Any, deletes: Any, *, at: Any = None, follows: int | None = None, evolve: bool = False
 ) -> Manifest:
     """Delete and upsert in one version; return its manifest.
 
@@ -45,11 +47,17 @@ def commit_update(
     follows
         The version that the new one must directly follow, or `CommitConflictError` is raised. By default the newest:
         if another writer commits first, the update is applied to that writer's version.
+    evolve
+        Whether columns that R lacks are added, and types widened, in the same version.
     """
     operation = " and ".join(name for name, given in (("delete", deletes), ("upsert", upserts)) if given is not None)
 
     def work() -> Manifest:
-        with OpenRelation.open(path, version=follows) as relation, Writer(relation.place) as writer:
+        with (
+            OpenRelation.open(path, version=follows) as opened,
+            Writer(opened.place) as writer,
+            _evolved(opened, upserts if evolve else None) as relation,
+        ):
             writer.check_follows(relation.version)
             patch = relation.prepare(upserts, deletes, at=at)
             manifest = relation.stored
@@ -93,6 +101,14 @@ def commit_compacted(path: PathLike, *, follows: int | None = None, memory: int 
             )  # fmt: skip
 
     return until_first(path, work) if follows is None else work()
+
+
+def _evolved(relation: OpenRelation, upserts: Any) -> OpenRelation:
+    """Return R with the columns of an update, which are not committed yet."""
+    manifest = relation.stored if upserts is None else evolved_for(relation.stored, as_reader(upserts).schema)
+    if manifest is relation.stored:
+        return relation
+    return OpenRelation.of_files(relation.place, manifest, None, **relation.options)
 
 
 def commit_index(path: PathLike, columns: Columns, *, follows: int | None = None) -> Manifest:

@@ -31,6 +31,7 @@ from semistream.relation.relation_files import RelationFiles
 from semistream.relation.rows.arrow_input import read_whole
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.storage.manifest import Manifest
+from semistream.relation.storage.row_layouts import RowLayouts
 from semistream.relation.storage.secondary_index import Columns
 from semistream.relation.stores.local_tier import local_tier
 from semistream.relation.stores.store_path import Place, StorePath, place_of
@@ -42,8 +43,7 @@ __all__ = ["OpenRelation"]
 class OpenRelation:
     """One version of R, open for reading, with the changes that `apply` makes in memory.
 
-    Page ids continue across shards: ``locate`` returns the pages that hold a key, ``read`` reads pages into frames, and
-    `rows` decodes single rows directly from frames. Properties read nothing. `Relation` adds methods that write.
+    Page ids continue across shards. `rows` decodes single rows from frames. Properties read nothing.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class OpenRelation:
         """Number of changes to R in this process since it was opened."""
         self.codec = RowCodec(stored_schema(schema, key))
         self.times = None if manifest is None else manifest.times  # when the rows of a history are valid
-        self.layout = PageLayout(device.frame_bytes, 0 if self.codec.variable else self.codec.stride)
+        self.layout = PageLayout(device.frame_bytes, 0 if self.codec.variable else self.codec.stride, device.page_bytes)
         self.indexes = list(indexes)
         self.open_shards = tuple(range(len(indexes)) if open_shards is None else open_shards)
         """Numbers of the shards that are open, in the order of `indexes`."""
@@ -90,6 +90,7 @@ class OpenRelation:
         depth: int = 64,
         local: int | float | str | None = None,
         by: Columns | None = None,
+        shown_as: RowLayouts | None = None,
     ) -> Self:
         """Open a relation for reading. This reads the manifest and the indexes completely, and no pages.
 
@@ -111,7 +112,8 @@ class OpenRelation:
         manifest, held = hold_manifest(place, version)
         try:
             asked = shards(len(manifest.shards)) if callable(shards) else shards
-            relation = cls.of_files(place, manifest, asked, direct=direct, depth=depth, local=local, by=by)
+            shown = {"by": by} if shown_as is None else {"by": by, "shown_as": shown_as}
+            relation = cls.of_files(place, manifest, asked, direct=direct, depth=depth, local=local, **shown)
         except BaseException:
             held.close()
             raise
@@ -125,9 +127,9 @@ class OpenRelation:
             manifest = manifest.in_order_of(options["by"], place)
         numbers = tuple(range(len(manifest.shards)) if shards is None else shards)
         tier = local_tier(options["local"], manifest.nbytes) if isinstance(place, StorePath) else None
-        files = RelationFiles(place, manifest, numbers, direct=options["direct"], depth=options["depth"], tier=tier)
+        files = RelationFiles(place, manifest, numbers, local=tier, options=options)
         relation = cls(
-            manifest.schema, manifest.codec, files.device, files.indexes, files.shard_pages, rows=files.rows,
+            files.schema, manifest.codec, files.device, files.indexes, files.shard_pages, rows=files.rows,
             unique=files.unique, clustered=manifest.clustered, path=place, manifest=manifest, open_shards=numbers,
         )  # fmt: skip
         relation.page_order, relation.options = files.page_order, options
@@ -240,7 +242,7 @@ class OpenRelation:
         return keys, whole_rows(self.schema, self.key, keys, self.rows(frames.reshape(-1), starts))
 
     def to_table(self) -> pa.Table:
-        """Return all of R in memory, in one scan; for tests and small relations."""
+        """Return all of R in memory, in one scan."""
         return pa.Table.from_batches(self.to_batches(), self.schema)
 
     def apply(self, upserts: Any = None, deletes: Any = None) -> Change:

@@ -11,17 +11,15 @@ import pyarrow as pa
 
 from semistream.core.errors import SemistreamError
 from semistream.relation import builder
-from semistream.relation.changes.update_agreement import Listener, MovableListener
 from semistream.relation.committing import commit_compacted, commit_index, commit_update, commit_without_index
 from semistream.relation.damage.repair import Repaired, repair
 from semistream.relation.damage.repair_source import Source
-from semistream.relation.open_relation import OpenRelation
+from semistream.relation.moving_relation import MovingRelation
 from semistream.relation.pages.shard_writer import PAGE_BYTES
 from semistream.relation.row_lookups import RowLookups, open_lookups
 from semistream.relation.rows.arrow_input import read_whole
 from semistream.relation.storage.manifest import Manifest, latest
 from semistream.relation.storage.secondary_index import Columns
-from semistream.relation.stores.store_path import Place
 from semistream.relation.versions.holds import Hold, hold_manifest
 from semistream.relation.versions.vacuum import vacuum
 from semistream.relation.versions.version_history import Version, history
@@ -29,7 +27,7 @@ from semistream.relation.versions.version_history import Version, history
 __all__ = ["Relation"]
 
 
-class Relation(OpenRelation):
+class Relation(MovingRelation):
     """A table far bigger than memory, in pages that are found by key and read in runs.
 
     Created by `build` and `open`. Memory: the index (9 bytes per page, or 25 after updates), pages that changed while
@@ -162,7 +160,7 @@ class Relation(OpenRelation):
 
     # -- versions -----------------------------------------------------------------------------------------
 
-    def upsert(self, data: Any, *, at: Any = None) -> int:
+    def upsert(self, data: Any, *, at: Any = None, evolve: bool = False) -> int:
         """Insert keys, or replace all rows of existing keys, in a new version; return its number.
 
         Parameters
@@ -173,8 +171,11 @@ class Relation(OpenRelation):
         at
             For a history: the time from which the rows are valid, as text, a date, a datetime or a number. The current
             row of each key ends then. Leave out the columns of times. A key with a later row is refused.
+        evolve
+            Add columns that R lacks, and widen types, in the same version; see `evolve`. Existing rows have NULL in
+            added columns. By default rows with other columns than R's are refused.
         """
-        return self.update(upserts=data, at=at)
+        return self.update(upserts=data, at=at, evolve=evolve)
 
     def delete(self, keys: Any, *, at: Any = None) -> int:
         """Remove keys, an Arrow array or anything with the key columns, in a new version; return its number.
@@ -183,12 +184,14 @@ class Relation(OpenRelation):
         """
         return self.update(deletes=keys, at=at)
 
-    def update(self, *, upserts: Any = None, deletes: Any = None, at: Any = None) -> int:
+    def update(self, *, upserts: Any = None, deletes: Any = None, at: Any = None, evolve: bool = False) -> int:
         """Delete, then upsert, in one version; return its number. See `upsert` and `delete`."""
         path = self._changeable("update")
         upserts, deletes = read_whole(upserts), read_whole(deletes)  # may be read again
         if not self._joins():
-            return self._reopen(commit_update(path, upserts, deletes, at=at).version)
+            return self._reopen(commit_update(path, upserts, deletes, at=at, evolve=evolve).version)
+        if evolve:
+            raise self._joins_hold(path)
 
         def commit() -> tuple[Manifest, Hold]:
             committed = commit_update(path, upserts, deletes, at=at, follows=self.version)
@@ -295,32 +298,6 @@ class Relation(OpenRelation):
 
     # -- inside -------------------------------------------------------------------------------------------
 
-    def _stored(self, what: str) -> Place:
-        if self.path is None or self.manifest is None:
-            raise SemistreamError(
-                f"{what} works on files, but this relation has none; build one from its rows with Relation.build"
-            )
-        return self.path
-
-    def _changeable(self, what: str) -> Place:
-        """Return the path if this object may move to another version."""
-        path = self._stored(what)
-        if self.stored.by is not None and what != "refresh":
-            raise SemistreamError(
-                f"{what} changes R itself, but this is its index on {', '.join(self.key.names)}; open {path} without by"
-            )
-        if self._uncommitted:
-            raise SemistreamError(
-                f"{what} would lose {self._uncommitted} updates that apply made only in memory; open {path} again, and "
-                "repeat these updates with upsert and delete"
-            )
-        if len(self.open_shards) < self.shard_count:
-            raise SemistreamError(
-                f"{what} needs all of R, but only {len(self.open_shards)} of {self.shard_count} shards of {path} are "
-                "open; open it without shards="
-            )
-        return path
-
     def _with_equal_rows(self, commit: Callable[..., Manifest], what: str, *arguments: Any) -> int:
         """Commit a version with the same rows. Joins that are attached continue to read the files that are open."""
         path = self._changeable(what)
@@ -329,22 +306,3 @@ class Relation(OpenRelation):
         with self._installing:
             self._show(*hold_manifest(path, commit(path, *arguments, follows=self.version).version))
         return self.version
-
-    def _reopen(self, version: int | None) -> int:
-        """Open another version from its files, the newest if None."""
-        assert self.path is not None
-        fresh = self.open(self.path, version=version, **self.options)
-        with self._installing, contextlib.ExitStack() as waiting:
-            for lookups in self._movable():
-                waiting.enter_context(lookups.moving())
-            with self._changing:
-                self._become(fresh)
-        return self.version
-
-    def _movable(self) -> list[MovableListener]:
-        """Return the look-ups, which can follow R to another version."""
-        return [one for one in self._listeners if isinstance(one, MovableListener)]
-
-    def _joins(self) -> list[Listener]:
-        """Return the joins, which hold pages of their version."""
-        return [one for one in self._listeners if not isinstance(one, MovableListener)]

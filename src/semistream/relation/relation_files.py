@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from semistream.core.arrays import Ints
 from semistream.core.errors import NotARelationError, StorageError
@@ -14,16 +16,23 @@ from semistream.relation.devices.file_device import FileDevice
 from semistream.relation.devices.mapped_device import MappedDevice
 from semistream.relation.devices.store_device import StoreDevice
 from semistream.relation.pages.page_index import ClusteredIndex, Index, ScatteredIndex, page_order
+from semistream.relation.pages.shard_writer import stored_schema
+from semistream.relation.pages.transcoded_device import FileLayout, TranscodedDevice
+from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.rows.row_mapping import RowMapping, map_rows
 from semistream.relation.storage.index_file import load_index, load_timed_index
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.storage.map_file import load_map
 from semistream.relation.storage.page_map import PageMap
+from semistream.relation.storage.row_layouts import RowLayout
 from semistream.relation.storage.shard_files import ShardFiles
 from semistream.relation.stores.local_tier import LocalTier
 from semistream.relation.stores.object_store import ObjectStatus
 from semistream.relation.stores.store_path import ListedPath, Place, StorePath
 
-__all__ = ["RelationFiles", "check_files"]
+__all__ = ["RelationFiles", "check_files", "layout_mapping"]
+
+Defaults = Mapping[int, pa.Scalar]
 
 
 class RelationFiles:
@@ -37,23 +46,28 @@ class RelationFiles:
         Where R is, and the version.
     numbers
         Shards to open.
-    direct, depth, tier
-        See `Relation.open`.
+    options
+        ``direct``, ``depth`` and ``shown_as``; see `Relation.open`.
+    local
+        The local tier of a store.
     """
 
     def __init__(
-        self, place: Place, manifest: Manifest, numbers: Sequence[int], *, direct: bool, depth: int,
-        tier: LocalTier | None = None,
+        self, place: Place, manifest: Manifest, numbers: Sequence[int], *, options: Mapping[str, Any],
+        local: LocalTier | None = None,
     ) -> None:  # fmt: skip
         if any(not 0 <= number < len(manifest.shards) for number in numbers):
             raise ValueError(f"{place} has shards 0 to {len(manifest.shards) - 1}, not {list(numbers)}")
         self._shards = [manifest.shards[number] for number in numbers]
-        self._page_bytes, self._direct, self._depth, self._tier = manifest.page_bytes, direct, depth, tier
-        self._timed = manifest.valid_from is not None
+        self._manifest, self._timed = manifest, manifest.valid_from is not None
+        self._layout, self._defaults = manifest.row_layouts.seen_by(options.get("shown_as", manifest.row_layouts))
+        self.schema = self._layout.schema
+        self._direct, self._depth = options["direct"], options["depth"]
+        self._page_bytes, self._tier = manifest.page_bytes, local
         self._statuses = check_files(place, self._shards, manifest.page_bytes)
         self._place = place
         if isinstance(place, StorePath):
-            self._place = ListedPath(place, self._statuses, None if tier is None else tier.whole)
+            self._place = ListedPath(place, self._statuses, None if local is None else local.whole)
         mapped = [
             (None, PageMap.plain(shard.pages)) if shard.map_file is None else load_map(self._place, shard)
             for shard in self._shards
@@ -79,10 +93,28 @@ class RelationFiles:
             for name, size in shard.page_files
             if name != shard.leaves_file
         ]
-        device = self._device(named)
+        device = self._in_layout(self._device(named))
         if any(shard.deltas for shard in self._shards):
             return MappedDevice(device, maps, [sum(pages for _, pages in shard.deltas) for shard in self._shards])
         return device
+
+    def _in_layout(self, device: Device) -> Device:
+        """Return a device that shows all files in one layout: the given one if they already are."""
+        layout = self._layout
+        files = [
+            (pages, number)
+            for shard in self._shards
+            for (_, pages), number in zip(
+                [(shard.pages_file, shard.pages), *shard.deltas], shard.page_layouts, strict=True
+            )
+        ]
+        layouts = self._manifest.row_layouts.layouts
+        others = sorted({number for _, number in files if not layouts[number].equals(layout)})
+        if not others:
+            return device
+        mapping = layout_mapping(self._manifest, [layouts[number] for number in others], layout, self._defaults)
+        source = {number: at for at, number in enumerate(others)}
+        return TranscodedDevice(device, [FileLayout(pages, source.get(number, -1)) for pages, number in files], mapping)
 
     def _index(self, shard: ShardFiles, order: Ints | None) -> ClusteredIndex | ScatteredIndex:
         bound = shard.index_file not in shard.unbound
@@ -104,6 +136,21 @@ class RelationFiles:
             return StoreDevice(objects, self._page_bytes, bound=bound, depth=depth, tier=self._tier)
         paths = [(place / name, pages) for _, name, pages in named]
         return FileDevice(paths, self._page_bytes, bound=bound, direct=self._direct, depth=depth)
+
+
+def layout_mapping(
+    manifest: Manifest, sources: Sequence[RowLayout], target: RowLayout, defaults: Defaults
+) -> RowMapping:
+    """Return how rows of some layouts become rows of another layout of the same relation."""
+    shown = RowCodec(stored_schema(target.schema, manifest.codec))
+    numbers = [target.numbers[target.schema.get_field_index(name)] for name in shown.schema.names]
+    rows, given = [], []
+    for source in sources:
+        codec = RowCodec(stored_schema(source.schema, manifest.codec))
+        names = [None if at < 0 else source.schema.names[at] for at in map(source.position, numbers)]
+        rows.append((codec, [-1 if name is None else codec.schema.get_field_index(name) for name in names]))
+        given.append({at: defaults[number] for at, number in enumerate(numbers) if number in defaults})
+    return map_rows(rows, shown, given)
 
 
 def check_files(path: Place, shards: Sequence[ShardFiles], page_bytes: int) -> dict[str, ObjectStatus]:

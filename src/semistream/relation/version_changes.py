@@ -52,7 +52,7 @@ def changed_keys(
     -------
     array or None
         None if the keys cannot be determined, so that any key may have changed: ``before`` was removed, R was built
-        again or compacted in between, or more than ``most_pages`` pages must be read.
+        again, compacted or evolved in between, or more than ``most_pages`` pages must be read.
 
     Examples
     --------
@@ -98,10 +98,12 @@ def pages_written_between(path: Place, earlier: Manifest, later: Manifest, shard
     """Return the pages of a shard to compare, by their ids in each version; None if all pages were written again."""
     if max(len(earlier.shards), len(later.shards)) <= shard or len(earlier.shards) != len(later.shards):
         return None
+    if earlier.key != later.key or not earlier.row_layouts.current.equals(later.row_layouts.current):
+        return None  # equal files may show other values: a dropped column was added again under its name
     old, new = earlier.shards[shard], later.shards[shard]
     if old == new:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    if not _follows(old, new) or (earlier.schema, earlier.key) != (later.schema, later.key):
+    if not _follows(old, new):
         return None
     return _written_between(path, old, new)
 

@@ -53,7 +53,7 @@ def write_shard(relation: OpenRelation, place: int, patch: Patch, name: str) -> 
 
     overlay = patch.overlay
     mine = ((overlay.ids >= base) & (overlay.ids < end)) | np.isin(overlay.ids, fresh)
-    frames = overlay.frames[overlay.slots[mine]]
+    frames = np.ascontiguousarray(overlay.frames[overlay.slots[mine]][:, : relation.layout.room])
     changed, ordered = local(overlay.ids[mine]), local(order)
     _check_own(path, number, np.concatenate([changed, ordered]), old_pages + fresh.size)
     old_map = PageMap.plain(shard.pages) if shard.map_file is None else load_map(path, shard)[1]
@@ -67,6 +67,7 @@ def write_shard(relation: OpenRelation, place: int, patch: Patch, name: str) -> 
         index_file=f"{name}.index",
         map_file=f"{name}.map",
         deltas=(*shard.deltas, (f"{name}.delta", len(frames))),
+        layouts=(*shard.page_layouts, relation.stored.row_layouts.number),
         indexed=after.first.size,
         last_key=after.last_key,
         rows=shard.rows + patch.more_rows[place],
@@ -88,7 +89,7 @@ def rewrite_shard(relation: OpenRelation, name: str) -> ShardFiles:
                 writer.write(keys, batch)
             written = writer.close()
             publish(made, path, written.files)
-            return written
+            return written.with_layout(manifest.row_layouts.number)
         except BaseException:
             writer.abort()
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +53,7 @@ def changed_rows(relation: Updatable, upserts: Any, deletes: Any) -> ChangedRows
     codec = relation.key
     if isinstance(deletes, pa.Array | pa.ChunkedArray):
         deletes = pa.table([deletes], names=list(codec.names)[:1])
-    given = given_rows(upserts, relation, relation.schema.names)
+    given = given_rows(upserts, relation, relation.schema.names, others="refused")
     row_keys, rows = by_key(codec, as_in_r(given, relation.schema))
     if relation.times is not None:
         row_keys, rows = _by_time(relation.times, row_keys, rows)
@@ -80,7 +80,9 @@ def _by_time(times: ValidTimes, keys: Ints, rows: pa.RecordBatch) -> tuple[Ints,
     return keys, rows
 
 
-def given_rows(data: Any, relation: Updatable, names: Sequence[str]) -> pa.RecordBatch:
+def given_rows(
+    data: Any, relation: Updatable, names: Sequence[str], others: Literal["left out", "refused"] = "left out"
+) -> pa.RecordBatch:
     """Return rows as one batch of the columns ``names``, in their given types. Key types must be comparable to R's."""
     schema = pa.schema([relation.schema.field(name) for name in names])
     if data is None:
@@ -89,7 +91,14 @@ def given_rows(data: Any, relation: Updatable, names: Sequence[str]) -> pa.Recor
     missing = [name for name in names if name not in table.schema.names]
     if missing:
         raise RelationBuildError(
-            f"the update lacks R's column {missing[0]!r}; it has {table.schema.names}, and needs {list(names)}"
+            f"the update lacks R's column {missing[0]!r}; it has {table.schema.names}, and needs {list(names)}: rows "
+            "are replaced as a whole"
+        )
+    unknown = [name for name in table.schema.names if name not in names]
+    if unknown and others == "refused":
+        raise RelationBuildError(
+            f"the update has a column {unknown[0]!r}, and R has {list(names)}; leave it out, or add it to R: give "
+            "evolve=True, or use Relation.evolve or semistream evolve"
         )
     for name, kind in zip(relation.key.names, relation.key.types, strict=True):
         if (at := table.schema.get_field_index(name)) < 0:

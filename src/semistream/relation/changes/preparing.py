@@ -138,9 +138,10 @@ def _patch_shard(
         array[order] for array in (all_keys, all_groups, all_starts, all_flags)
     )
     lengths = row_lengths(data, all_starts, stride)
+    _check_grown(relation, lengths)
     pages_of_group = np.bincount(group_of, minlength=groups).astype(np.int64)
     bounds = np.searchsorted(all_groups, np.arange(groups + 1)).astype(np.int64)
-    breaks, new_pages = spread_rows(frozen(lengths), bounds, pages_of_group, relation.layout.frame_bytes, stride)
+    breaks, new_pages = spread_rows(frozen(lengths), bounds, pages_of_group, relation.layout.room, stride)
     set_whole(all_keys, all_groups, all_flags, breaks)
     packed = pack_pages(relation.layout, all_keys, all_flags, Rows(data, all_starts, lengths), breaks)
 
@@ -183,6 +184,15 @@ def _true_keys(relation: Updatable, frames: Bytes, keys: Ints, starts: Ints, cha
 def _times_at(relation: Updatable, times: ValidTimes, data: Bytes, starts: Ints) -> Ints:
     """Return when rows begin to be valid."""
     return times.numbers(RowGather(relation.codec, [times.valid_from])(data, starts)[0])[0]
+
+
+def _check_grown(relation: Updatable, lengths: Ints) -> None:
+    longest, most = int(lengths.max(initial=0)), relation.layout.largest_row()
+    if longest > most:
+        raise RelationBuildError(
+            f"a row in the pages of the update takes {longest:,} bytes since columns were added, but a page holds rows "
+            f"of at most {most:,} bytes; build the relation again with a larger page_size"
+        )
 
 
 def _check_width(relation: Updatable, lengths: Ints) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +19,9 @@ from semistream.relation.pages.page_layout import FIRST, FORMAT, HEADER, LAST, W
 from semistream.relation.rows.dictionaries import roomy_schema
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.selection import keep_rows
-from semistream.relation.storage.manifest import ShardFiles
+from semistream.relation.storage.manifest import Manifest, ShardFiles
 
-__all__ = ["DamagedShard", "MixedUpError", "RepairError", "Repaired", "packed_page"]
+__all__ = ["DamagedShard", "MixedUpError", "RepairError", "Repaired", "check_layout", "packed_page"]
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,23 @@ class DamagedShard:
         return np.arange(index.first.size) if index.ids is None else index.ids
 
 
+def check_layout(manifest: Manifest, shard: ShardFiles, file: Path, local: int) -> None:
+    """Raise if a file's rows are in an earlier layout: the data may no longer have its columns."""
+    names = [shard.pages_file, *(name for name, _ in shard.deltas)]
+    layouts = manifest.row_layouts
+    if not layouts.layouts[shard.page_layouts[names.index(file.name)]].equals(layouts.current):
+        raise RepairError(
+            f"page {local} of {file} was written before columns changed, so the present data cannot rebuild it; give "
+            "a copy of the relation, or build it again"
+        )
+
+
 def packed_page(
     shard: DamagedShard, at: int | None, keys: Ints, batch: pa.RecordBatch, file: Path, local: int
 ) -> Bytes:
     """Return the page at a position of the index, with the rows that belong to it."""
     relation, index = shard.relation, shard.index
-    layout = relation.layout
+    layout = replace(relation.layout, frame_bytes=relation.layout.room)
     if at is None:  # a page that an update emptied
         frame = np.zeros((1, layout.frame_bytes), np.uint8)
         frame[:, 20:24] = np.array([FORMAT], np.uint32).view(np.uint8)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from semistream.core.arrays import Bytes
 from semistream.core.errors import CorruptPageError
 from semistream.relation.damage.repair_files import write_page
-from semistream.relation.damage.repair_pages import DamagedShard, Repaired, RepairError, packed_page
+from semistream.relation.damage.repair_pages import DamagedShard, Repaired, RepairError, check_layout, packed_page
 from semistream.relation.damage.repair_sizes import page_seed
 from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.page_layout import page_rows
@@ -123,6 +123,7 @@ def _rebuilt(path: Path, manifest: Manifest, shard: DamagedShard, trust: bool) -
     doubtful: list[str] = []
     for page in shard.bad:
         file, local = _place(shard, path, page)
+        check_layout(manifest, shard.files, file, local)
         frame = packed_page(shard, positions.get(page), keys, batch, file, local)
         seal(frame, local, page_seed(shard.files, file.name))
         with open(file, "rb") as damaged:

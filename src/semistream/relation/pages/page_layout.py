@@ -50,14 +50,22 @@ class PageLayout:
         Bytes of a page in memory, a multiple of 8.
     stride
         Bytes of a row, or 0 if rows vary in length.
+    page_bytes
+        Bytes of a page on disk, if these are fewer than in memory; 0 if they are not.
     """
 
     frame_bytes: int
     stride: int
+    page_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.frame_bytes % 8 or self.frame_bytes < 64:
             raise ValueError(f"a page must be a multiple of 8 bytes and at least 64, not {self.frame_bytes}")
+
+    @property
+    def room(self) -> int:
+        """Bytes of a page that rows may use when it is written."""
+        return min(self.frame_bytes, self.page_bytes or self.frame_bytes)
 
     def capacity(self, room: int) -> int:
         """Return how many fixed rows fit into ``room`` bytes of a page."""
@@ -71,7 +79,7 @@ class PageLayout:
 
     def largest_row(self) -> int:
         """Return the bytes of the longest row that fits into a page."""
-        return self.frame_bytes - HEADER - 16 - (0 if self.stride else 4)
+        return self.room - HEADER - 16 - (0 if self.stride else 4)
 
 
 @inner_kernel
@@ -142,9 +150,9 @@ def pack_pages(layout: PageLayout, keys: Ints, flags: Bytes, rows: Rows, breaks:
     """Return pages (without ids and not sealed) that hold the rows between consecutive breaks."""
     counts = np.diff(breaks)
     used = np.diff(np.append(0, np.cumsum(rows.lengths))[breaks]) + HEADER + (9 if layout.stride else 13) * counts + 7
-    if used.max(initial=0) - 7 > layout.frame_bytes:
+    if used.max(initial=0) - 7 > layout.room:
         raise SemistreamError(
-            f"{int(used.max()):,} B of rows do not fit into a page of {layout.frame_bytes:,} B; this is a bug in "
+            f"{int(used.max()):,} B of rows do not fit into a page of {layout.room:,} B; this is a bug in "
             "semistream, please report it"
         )
     frames = np.empty((breaks.size - 1, layout.frame_bytes), np.uint8)

@@ -114,7 +114,7 @@ def built_index(
     ):  # fmt: skip
         for batch in relation.to_batches():
             shards.add(roomy(batch, held))
-        files = shards.finish()
+        files = [shard.with_layout(manifest.row_layouts.number) for shard in shards.finish()]
         publish(made, writer.path, [name for one in files for name in one.files])
     return SecondaryIndex(key, tuple(files), manifest.version)
 

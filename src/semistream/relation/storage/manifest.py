@@ -7,12 +7,9 @@ A build that stops half-way leaves files that no manifest lists.
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
-import os
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -20,19 +17,22 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.core.arguments import listed
-from semistream.core.errors import CommitConflictError, NotARelationError, StorageError, UnknownIndexError
+from semistream.core.errors import NotARelationError, StorageError, UnknownIndexError
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.keys.valid_times import ValidTimes
-from semistream.relation.storage import files, manifest_check
+from semistream.relation.storage import manifest_check
 from semistream.relation.storage.files import sync_directory
+from semistream.relation.storage.manifest_links import latest, link_manifest, name_of, versions
 from semistream.relation.storage.no_relation import why_not
+from semistream.relation.storage.row_layouts import RowLayouts
 from semistream.relation.storage.secondary_index import Columns, SecondaryIndex
 from semistream.relation.storage.shard_files import ShardFiles
-from semistream.relation.stores.store_path import Place, StorePath, names_in
+from semistream.relation.stores.store_path import Place
 
 __all__ = [
     "MOST_SHARDS",
     "OPERATION",
+    "SPARK_SCHEMA",
     "Manifest",
     "ShardFiles",
     "commit",
@@ -44,7 +44,6 @@ __all__ = [
     "why_not",
 ]
 
-_NAME = re.compile(r"manifest-(\d{8})\.json")
 _FORMAT = 2
 _UNSEALED = 1
 """The first format, whose manifests have no checksum and whose files are not bound to their names."""
@@ -52,12 +51,16 @@ _INDEXED = 3
 """The format of a version with secondary indexes, which earlier releases would not keep in step."""
 _HISTORY = 4
 """The format of a history: earlier releases know neither the order of its rows nor its index."""
+_EVOLVED = 5
+"""The format of a version whose files have row layouts, because R's columns were changed; also with indexes."""
 
 
 MOST_SHARDS = "most_shards"
 """Property: the maximum number of shards of any earlier version, if greater than that of this version."""
 OPERATION = "operation"
-"""Property: what created a version: build, upsert, delete, follow, compact or repair."""
+"""Property: what created a version: build, upsert, delete, follow, evolve, compact or repair."""
+SPARK_SCHEMA = "spark_schema"
+"""Property: Spark's schema of the rows from which R was built, which has types that Arrow does not have."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class Manifest:
     valid_from: str | None = None
     valid_to: str | None = None
     """In a history, the columns that say when a row is valid; without ``valid_to`` the key's next row ends a row."""
+    evolution: RowLayouts | None = None
+    """The row layouts of the files, if columns were ever changed."""
     sealed: bool = field(default=True, compare=False)
     """Whether the manifest was read with a checksum. Manifests are always written with one."""
     indexes: tuple[SecondaryIndex, ...] = ()
@@ -125,6 +130,16 @@ class Manifest:
         return tuple(name for name in (self.valid_from, self.valid_to) if name is not None)
 
     @property
+    def row_layouts(self) -> RowLayouts:
+        """The row layouts of the files: only one if columns were never changed."""
+        return self.evolution or RowLayouts.unchanged(self.schema)
+
+    @property
+    def all_shards(self) -> list[ShardFiles]:
+        """The shards of this version, and those of its indexes."""
+        return [*self.shards, *(shard for index in self.indexes for shard in index.shards)]
+
+    @property
     def unique(self) -> bool:
         """Whether no key occurs twice."""
         return all(shard.unique for shard in self.shards)
@@ -132,9 +147,7 @@ class Manifest:
     @property
     def files(self) -> list[str]:
         """Names of all files of this version, including those of its indexes."""
-        return [name for shard in self.shards for name in shard.files] + [
-            name for index in self.indexes for name in index.files
-        ]
+        return [name for shard in self.all_shards for name in shard.files]
 
     def in_order_of(self, columns: Columns, place: Place | str = "this relation") -> Manifest:
         """Return the manifest of R with the columns of a secondary index as its key. It is read, and never committed.
@@ -154,12 +167,30 @@ class Manifest:
             "Relation.add_index or semistream index, or build another relation with these columns as its key"
         )
 
+    def written_after(self, before: RowLayouts) -> Manifest:
+        """Return this manifest of newly written files, with the column numbers of the version before."""
+        layouts = before.rebuilt(self.schema)
+        if not layouts.lineage:
+            return self
+        shards = tuple(shard.with_layout(layouts.number) for shard in self.shards)
+        indexes = tuple(
+            replace(index, shards=tuple(shard.with_layout(layouts.number) for shard in index.shards))
+            for index in self.indexes
+        )
+        return replace(self, shards=shards, indexes=indexes, evolution=layouts.used_by(shards))
+
+    @property
+    def _format(self) -> int:
+        if self.evolution is not None:
+            return _EVOLVED
+        return _HISTORY if self.valid_from else _INDEXED if self.indexes else _FORMAT
+
     def to_json(self) -> str:
         """Return the text of the manifest file."""
         assert self.by is None, "R in the order of an index is not a version of R"
         document: dict[str, Any] = {
             "format": "semistream relation",
-            "format_version": _HISTORY if self.valid_from else _INDEXED if self.indexes else _FORMAT,
+            "format_version": self._format,
             "version": self.version,
             "rows": self.rows,
             "key": list(self.key),
@@ -169,15 +200,18 @@ class Manifest:
             "fill": self.fill,
             "clustered": self.clustered,
             "shard_hash": "xxhash64 seed 42, modulo the number of shards",
-            "shards": [asdict(shard) for shard in self.shards],
+            "shards": [shard.to_json() for shard in self.shards],
             "properties": dict(self.properties),
         }
         if self.indexes:
             document["indexes"] = [
-                {"key": list(index.key), "shards": [asdict(shard) for shard in index.shards]} for index in self.indexes
+                {"key": list(index.key), "shards": [shard.to_json() for shard in index.shards]}
+                for index in self.indexes
             ]
         if self.valid_from is not None:
             document |= {"valid_from": self.valid_from, "valid_to": self.valid_to}
+        if self.evolution is not None:
+            document["row_layouts"] = self.evolution.to_json()
         return manifest_check.sealed(json.dumps(document, indent=1))
 
     @classmethod
@@ -187,10 +221,10 @@ class Manifest:
         try:
             document = json.loads(text)
             found = document["format"], document["format_version"]
-            if found not in [("semistream relation", number) for number in range(_UNSEALED, _HISTORY + 1)]:
+            if found not in [("semistream relation", number) for number in range(_UNSEALED, _EVOLVED + 1)]:
                 raise NotARelationError(
                     f"{origin} has format {found[0]!r} version {found[1]!r}; this release reads 'semistream relation' "
-                    f"version {_UNSEALED} to version {_HISTORY}: rebuild it, or use a newer release"
+                    f"version {_UNSEALED} to version {_EVOLVED}: rebuild it, or use a newer release"
                 )
             is_sealed = found[1] != _UNSEALED or "checksum" in document
             if is_sealed and not manifest_check.is_sealed(text):
@@ -209,6 +243,7 @@ class Manifest:
                 properties=dict(document["properties"]),
                 valid_from=document["valid_from"] if found[1] == _HISTORY else None,
                 valid_to=document["valid_to"] if found[1] == _HISTORY else None,
+                evolution=RowLayouts.from_json(document["row_layouts"]) if found[1] == _EVOLVED else None,
                 sealed=is_sealed,
                 indexes=tuple(
                     SecondaryIndex(
@@ -227,6 +262,7 @@ class Manifest:
                 raise ValueError("it is that of a history without times, or without order")
             if document["columns"] != _columns(manifest.schema):
                 raise ValueError(f"its columns {document['columns']} are not those of its schema")
+            manifest.row_layouts.check(manifest.all_shards, manifest.schema)
             if document["rows"] != manifest.rows:
                 raise ValueError(f"it says {document['rows']!r} rows, but its shards have {manifest.rows:,}")
             if version is not None and manifest.version != version:
@@ -251,25 +287,6 @@ class Manifest:
 
 def _columns(schema: pa.Schema) -> dict[str, str]:
     return {name: str(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
-
-
-def name_of(version: int) -> str:
-    """Return the file name of a version's manifest."""
-    return f"manifest-{version:08d}.json"
-
-
-def versions(path: Place) -> list[int]:
-    """Return the numbers of all versions in ``path``, ascending."""
-    try:
-        names = names_in(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
-
-
-def latest(path: Place) -> int | None:
-    """Return the number of the newest manifest in ``path``, or None."""
-    return max(versions(path), default=None)
 
 
 def load(path: Place, version: int | None = None) -> Manifest:
@@ -301,48 +318,5 @@ def _understood(text: bytes, origin: str, version: int) -> Manifest:
 
 
 def commit(path: Place, manifest: Manifest, run: str | None = None) -> None:
-    """Make ``manifest`` the current version, atomically.
-
-    It is written to a temporary file, flushed, and linked under its name. The link fails if another writer was first.
-    The names of the files that it lists are flushed before, so no crash leaves a manifest without its files. ``run``
-    is the run of the `Writer`. Only a `Writer` may rely on a version number never being free again.
-    """
-    if isinstance(path, StorePath):
-        _put(path, manifest)
-        return
-    temporary = path / f".manifest-{run or os.urandom(8).hex()}"
-    target = path / name_of(manifest.version)
-    try:
-        files.write_file(temporary, manifest.to_json().encode())
-        sync_directory(path)
-        newest = latest(path)
-        if newest is not None and newest >= manifest.version:
-            raise _not_first(path, manifest.version)
-        try:
-            files.link(temporary, target)
-        except FileExistsError:
-            raise _not_first(path, manifest.version) from None
-        try:
-            sync_directory(path)
-        except StorageError as error:
-            raise StorageError(
-                f"version {manifest.version} of {path} is committed, but may not survive a loss of power: {error}",
-                number=error.errno, path=path,
-            ) from error  # fmt: skip
-    finally:
-        with contextlib.suppress(StorageError):  # `vacuum` will remove it
-            files.remove(temporary)
-
-
-def _put(path: StorePath, manifest: Manifest) -> None:
-    """Commit to a store with one conditional put, at which only one writer can succeed."""
-    newest = latest(path)
-    target = path / name_of(manifest.version)
-    if (newest is not None and newest >= manifest.version) or not files.put_if_absent(
-        target, manifest.to_json().encode()
-    ):
-        raise _not_first(path, manifest.version)
-
-
-def _not_first(path: Place, version: int) -> CommitConflictError:
-    return CommitConflictError(f"version {version} of {path} was committed by another writer; open it and try again")
+    """Make ``manifest`` the current version, atomically; see `link_manifest`."""
+    link_manifest(path, manifest.version, manifest.to_json().encode(), run)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 __all__ = ["ShardFiles"]
 
@@ -29,7 +30,11 @@ class ShardFiles:
     unbound: tuple[str, ...] = ()
     """Files of the first format, whose checksums do not identify their file."""
 
+    layouts: tuple[int, ...] = ()
+    """Number of the row layout of `pages_file`, then of each of `deltas`; empty if all are 0."""
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "layouts", tuple(self.layouts) if any(self.layouts) else ())
         object.__setattr__(self, "deltas", tuple((name, pages) for name, pages in self.deltas))
         object.__setattr__(self, "unbound", tuple(self.unbound))
 
@@ -44,6 +49,22 @@ class ShardFiles:
         """Names of the files of pages, with their numbers of pages."""
         leaves = [] if self.leaves_file is None else [(self.leaves_file, self.leaves)]
         return [(self.pages_file, self.pages), *leaves, *self.deltas]
+
+    @property
+    def page_layouts(self) -> tuple[int, ...]:
+        """Numbers of the row layouts of `pages_file` and of each of `deltas`."""
+        return self.layouts or (0,) * (1 + len(self.deltas))
+
+    def with_layout(self, number: int) -> ShardFiles:
+        """Return the shard with rows of one layout in all of its files."""
+        return replace(self, layouts=(number,) * (1 + len(self.deltas)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the manifest stores. Releases without row layouts know no entry for them."""
+        stored = asdict(self)
+        if not self.layouts:
+            del stored["layouts"]
+        return stored
 
     @property
     def index_entries(self) -> int:

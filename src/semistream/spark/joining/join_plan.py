@@ -177,6 +177,7 @@ def plan_join(
     if warm and kind.keeps_cache and not held and not ranged:
         source = [str(path), *(manifest.by or ())]
         described = [*source, algorithm, planned.total, sorted(settings.items()), given.to_string(), result.names]
+        described += [] if manifest.evolution is None else [manifest.evolution.current.numbers]
         cache = hashlib.sha256(repr(described).encode()).hexdigest()[:16]
     groups = manifest.most_shards if version is None else _most_shards(path, manifest)
     return PlannedJoin(

@@ -72,8 +72,9 @@ class PlannedRelation:
         """Return what a task needs to know about R."""
         manifest = self.manifest
         return TaskRelation(
-            str(self.path), manifest.version, manifest.schema, manifest.key, self.pins, self.local, manifest.by
-        )
+            str(self.path), manifest.version, manifest.schema, manifest.key, self.pins, self.local, manifest.by,
+            manifest.row_layouts,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from pyspark import TaskContext
 from semistream.core.errors import NotARelationError, UnsupportedJoinError
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.row_layouts import RowLayouts
 from semistream.relation.stores.store_path import Place, place_of
 from semistream.relation.versions.moments import keep_under, name_of_batch
 from semistream.relation.versions.pins import PINS, Pin, pin_version
@@ -38,6 +39,8 @@ class TaskRelation:
     """What a machine may keep on its disk of a relation that is in a store."""
     by: tuple[str, ...] | None = None
     """The secondary index that is read, if it is not R in the order of its key."""
+    layouts: RowLayouts | None = None
+    """The columns of the planned version: later versions are shown with them. None if a query takes any columns."""
 
     @property
     def identity(self) -> str:
@@ -92,7 +95,9 @@ class TaskRelation:
             return range(part % step, shards, step)
 
         try:
-            return Relation.open(self.path, version=pin.version, shards=numbers, local=self.local, by=self.by)
+            return Relation.open(
+                self.path, version=pin.version, shards=numbers, local=self.local, by=self.by, shown_as=self.layouts
+            )  # fmt: skip
         except NotARelationError as error:
             raise NotARelationError(
                 f"this micro-batch began with version {pin.version} of {self.path}, and a replay must read the same "
@@ -115,7 +120,8 @@ class TaskRelation:
             changed = sorted(name for name in {*wanted, *found} if wanted.get(name) != found.get(name)) or ["the key"]
             raise UnsupportedJoinError(
                 f"version {version} of {self.path} has other columns than this query was started with: "
-                f"{', '.join(changed)}. If the relation was just rebuilt, restart the query from its checkpoint. "
+                f"{', '.join(changed)}. If columns were dropped or changed, or the relation was just rebuilt, restart "
+                "the query from its checkpoint. "
                 f"If this batch began with that version, pass Relation.open(path, version={version}) to join until "
                 "the batch is done, then the path again"
             )

@@ -33,7 +33,7 @@ from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes
 from semistream.relation.relation import Relation
 from semistream.relation.secondary.keeping_in_step import built_index
-from semistream.relation.storage.manifest import Manifest, ShardFiles
+from semistream.relation.storage.manifest import SPARK_SCHEMA, Manifest, ShardFiles
 from semistream.relation.storage.secondary_index import Columns, named_indexes
 from semistream.relation.stores.scratch import publish, workplace
 from semistream.relation.stores.store_path import Place, place_of
@@ -42,9 +42,6 @@ from semistream.spark.relations.key_expressions import by_position, key_order, p
 from semistream.spark.relations.types import arrow_schema, check_collations, fit
 
 __all__ = ["SPARK_SCHEMA", "ShardTask", "build", "write_shards"]
-
-SPARK_SCHEMA = "spark_schema"
-"""Manifest property: the DataFrame's schema as Spark's JSON, so that a join returns the same types."""
 
 _REPORT = "shard int, null_keys bigint, files string, error string"
 _REPORT_ARROW = pa.schema({"shard": pa.int32(), "null_keys": pa.int64(), "files": pa.string(), "error": pa.string()})

@@ -187,6 +187,11 @@ class _ChangeWriter:
         dated = self.at is not None and times is not None
         if times is not None and dated:
             rows, key = self._with_times(rows, times), [*key, times.valid_from]
+        if missing := [name for name in manifest.schema.names if name not in rows.columns]:
+            raise RelationBuildError(
+                f"the changes lack the column {missing[0]!r}, which R has since its columns were changed; restart the "
+                "query with changes that have R's present columns"
+            )
         changes = self._last_of_each_key(rows, key, manifest.schema.names)
         made = apply_changes(changes, self.path, _GONE, (NOTE + query, batch), dated=dated)
         shards = (made or manifest).shards

@@ -27,6 +27,7 @@ from semistream.relation.builder import NULL_KEYS, null_keys_of, shard_name
 from semistream.relation.changes.dated_changes import prepare_dated
 from semistream.relation.changes.patch import Patch
 from semistream.relation.changes.updatable import State
+from semistream.relation.evolving import evolved_for
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.relation import Relation
 from semistream.relation.secondary.keeping_in_step import with_indexes_in_step
@@ -51,7 +52,7 @@ _REPORT = "shard int, null_keys bigint, files string, error string"
 _REPORT_ARROW = pa.schema({"shard": pa.int32(), "null_keys": pa.int64(), "files": pa.string(), "error": pa.string()})
 
 
-def upsert(df: DataFrame, path: PathLike) -> int:
+def upsert(df: DataFrame, path: PathLike, *, evolve: bool = False) -> int:
     """Replace the rows of keys, or add new keys; return the number of the new version.
 
     Parameters
@@ -62,6 +63,9 @@ def upsert(df: DataFrame, path: PathLike) -> int:
     path
         A clustered relation, on storage that the driver and all executors see under that name. A task holds the update
         of its shard and the changed pages in memory; more shards need less memory per task.
+    evolve
+        Add columns that R lacks, and widen types, in the same version; see `Relation.evolve`. By default a DataFrame
+        with other columns than R's is refused.
 
     Examples
     --------
@@ -69,7 +73,14 @@ def upsert(df: DataFrame, path: PathLike) -> int:
     >>> semistream.spark.upsert(changes, "/data/products")                   # doctest: +SKIP
     7
     """
-    made = _update(df, path, gone=False)
+    if not evolve and not df.isStreaming:
+        known = manifests.load(place_of(path)).schema.names
+        if unknown := [name for name in df.columns if name not in known]:
+            raise RelationBuildError(
+                f"the update has a column {unknown[0]!r}, and R has {known}; leave it out, or add it to R: give "
+                "evolve=True, or use Relation.evolve or semistream evolve"
+            )
+    made = _update(df, path, gone=False, evolve=evolve)
     assert made is not None
     return made.version
 
@@ -119,7 +130,13 @@ def apply_changes(
 
 
 def _update(
-    df: DataFrame, path: PathLike, *, gone: bool | str, note: tuple[str, int] | None = None, dated: bool = False
+    df: DataFrame,
+    path: PathLike,
+    *,
+    gone: bool | str,
+    note: tuple[str, int] | None = None,
+    dated: bool = False,
+    evolve: bool = False,
 ) -> Manifest | None:
     if df.isStreaming:
         raise RelationBuildError("a streaming DataFrame never ends; give it to semistream.spark.write_changes")
@@ -135,13 +152,15 @@ def _update(
         rows = df.select(*map(quoted, [*names, *([gone] if isinstance(gone, str) else [])]))
         codec.check_stream(_in_scale(arrow_schema(rows.schema), codec), codec.names, "update")
         check_collations(rows.schema, codec.names)
-        task = _UpdateTask(str(target), manifest.version, name, tuple(names), gone is True, dated)
+        made = manifest if evolve else None
+        task = _UpdateTask(str(target), manifest.version, name, tuple(names), gone is True, dated, made)
         shard = shard_of(rows, codec.names, codec, len(manifest.shards))
         sharded = sent_to_partition(positional(rows), len(manifest.shards), shard)
         return _collected(sharded.mapInArrow(task, _REPORT), manifest)
 
     operation = "changes" if isinstance(gone, str) else "delete" if gone else "upsert"
-    return _committed(place_of(path).absolute(), operation, run, note)
+    given = arrow_schema(df.schema) if evolve else None
+    return _committed(place_of(path).absolute(), operation, run, note, given)
 
 
 def _in_scale(schema: pa.Schema, codec: KeyCodec) -> pa.Schema:
@@ -161,13 +180,18 @@ def _committed(
     operation: str,
     run: Callable[[Place, Manifest, str], _Written],
     note: tuple[str, int] | None = None,
+    columns: pa.Schema | None = None,
 ) -> Manifest | None:
-    """Run a job on the newest version and commit its result as the next version, unless ``note`` is already in R."""
+    """Run a job on the newest version and commit its result as the next version, unless ``note`` is already in R.
+
+    R first gets the columns that it lacks of ``columns``.
+    """
 
     def work() -> Manifest | None:
         manifest, held = hold_manifest(path)  # raises if this is not a relation, before anything is written
         with held, Writer(path) as writer:
             writer.check_follows(manifest.version)
+            manifest = manifest if columns is None else evolved_for(manifest, columns)
             properties = dict(manifest.properties)
             if operation == "compact":
                 properties = properties_of_equal_rows(properties, manifest.version, manifest.version + 1)
@@ -238,6 +262,8 @@ class _UpdateTask(_ShardJob):
     columns: tuple[str, ...]
     gone: bool
     dated: bool
+    manifest: Manifest | None = None
+    """The version with columns that are not committed yet."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -247,7 +273,7 @@ class _UpdateTask(_ShardJob):
         if not parts:
             return
         try:
-            with Relation.open(self.path, version=self.version, shards=[shard]) as relation:
+            with self._opened(shard) as relation:
                 times = () if relation.times is None or not self.dated else (relation.times.valid_from,)
                 rows, gone = self._split(pa.Table.from_batches(parts), [*relation.key.names, *times])
                 patch = self._dated(relation, rows, gone) if self.dated else relation.prepare(rows, gone)
@@ -255,6 +281,11 @@ class _UpdateTask(_ShardJob):
             yield self.report(shard, files, null_keys=patch.null_keys)
         except (SemistreamError, pa.ArrowInvalid) as error:  # reported with a clear message, and not retried
             yield self.report(shard, None, str(error))
+
+    def _opened(self, shard: int) -> Relation:
+        if self.manifest is None:
+            return Relation.open(self.path, version=self.version, shards=[shard])
+        return Relation.of_files(place_of(self.path), self.manifest, [shard], direct=True, depth=64, local=None)
 
     def _dated(self, relation: Relation, rows: pa.Table | None, gone: pa.Table | None) -> Patch:
         now = State(relation.revision, list(relation.indexes), relation.overlay, relation.row_count, relation.unique)

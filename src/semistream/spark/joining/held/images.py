@@ -37,6 +37,8 @@ from semistream.spark.joining.warm_cleanup import sweep_once
 
 __all__ = ["open_image"]
 
+_MOST_IMAGE = (1 << 31) - 1
+"""Bytes: places in an image are 32 bits wide."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT)
 
 
@@ -80,7 +82,8 @@ def _identity(relation: TaskRelation, pin: Pin) -> str:
     except (OSError, AttributeError):
         written = []
     # on a local disk, do not trust files that may not have been flushed when the machine stopped
-    text = json.dumps([relation.identity, pin.version, written, boot_id()])
+    shown = None if relation.layouts is None else relation.layouts.current.numbers
+    text = json.dumps([relation.identity, pin.version, written, boot_id(), str(relation.schema), shown])
     return f"{pin.version:012d}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -90,10 +93,10 @@ def _built(
     with relation.opened(pin) as opened:
         relation.check_answers(opened, dated=dated)
         needed = image_bytes(opened.row_count, opened.page_count * opened.device.frame_bytes, dated=dated)
-        if needed > memory:
+        if needed > min(memory, _MOST_IMAGE):
             raise BudgetTooSmallError(
                 f"version {pin.version} of {relation.path} needs {format_bytes(needed)} to be held whole, but this "
-                f"query has {format_bytes(memory)} for it; restart the query from its checkpoint to read R by page, "
+                f"query has {format_bytes(min(memory, _MOST_IMAGE))} for it; restart the query from its checkpoint to read R by page, "
                 "or give it more memory",
                 needed,
             )

@@ -1,0 +1,237 @@
+"""R's columns change: what is possible, what is refused, and that every version shows the right rows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from semistream.core.errors import NotARelationError, RelationBuildError, SemistreamError
+from semistream.relation.changes.update_agreement import Listener
+from semistream.relation.damage.repair import RepairError, repair
+from semistream.relation.damage.verify import find_faults
+from semistream.relation.relation import Relation
+from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage.manifest import Manifest
+from semistream.relation.version_changes import changed_keys
+from semistream.relation.versions.leases import Writer
+
+ROWS = pa.table({"id": range(40), "name": [f"name {at}" for at in range(40)], "price": pa.array(range(40), pa.int32())})
+SMALL: dict[str, Any] = {"page_size": 512, "shards": 2}
+
+
+@pytest.fixture
+def products(tmp_path: Path) -> Relation:
+    return Relation.build(ROWS, tmp_path / "r", "id", **SMALL)
+
+
+def rows_of(relation: Relation) -> list[dict[str, Any]]:
+    return sorted(relation.to_table().to_pylist(), key=lambda row: row["id"])
+
+
+def test_a_change_of_columns_writes_no_page(products: Relation, tmp_path: Path) -> None:
+    before = {file.name for file in (tmp_path / "r").iterdir()}
+    assert products.evolve(drop=["price"], rename={"name": "title"}, add={"stock": pa.int8()}) == 2
+    assert {file.name for file in (tmp_path / "r").iterdir()} - before == {"manifest-00000002.json"}
+    assert [version.operation for version in products.history()] == ["build", "evolve"]
+    assert products.evolve(rename={"title": "stock", "stock": "title"}) == 3  # names are those before the change
+    assert rows_of(products)[7] == {"id": 7, "stock": "name 7", "title": None}
+
+
+def test_readers_keep_their_version(products: Relation, tmp_path: Path) -> None:
+    with Relation.open(tmp_path / "r") as reader:
+        products.evolve(drop=["name"])
+        products.upsert(pa.table({"id": [1], "price": [99]}))
+        assert reader.to_table().sort_by("id").equals(ROWS)
+        assert reader.refresh() == 3
+        assert rows_of(reader)[1] == {"id": 1, "price": 99}
+    with Relation.open(tmp_path / "r", version=1) as first:
+        assert first.to_table().sort_by("id").equals(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, "no change"),
+        ({"drop": ["id"]}, "'id': it is a key column"),
+        ({"rename": {"id": "key"}}, "it is a key column"),
+        ({"widen": {"id": pa.decimal128(20)}}, "it is a key column"),
+        ({"drop": ["colour"]}, "cannot drop 'colour': R has the columns id, name, price"),
+        ({"widen": {"price": pa.int16()}}, "of type int32 cannot become int16"),
+        ({"widen": {"price": pa.float32()}}, "cannot become float"),
+        ({"widen": {"name": pa.int64()}}, "of type string cannot become int64"),
+        ({"add": {"name": pa.int64()}}, "'name' occurs 2 times"),
+        ({"rename": {"name": "price"}}, "'price' occurs 2 times"),
+        ({"drop": ["name"], "rename": {"name": "title"}}, "both drop and rename"),
+        ({"add": {"a": pa.int8()}, "defaults": {"a": 300}}, "300 cannot be the default of 'a'"),
+        ({"add": {"a": pa.int8()}, "defaults": {"price": 3}}, "'price' is not"),
+        ({"add": {"a": pa.list_(pa.int8())}, "defaults": {"a": [1]}}, "a nested type has no default"),
+        ({"add": {"a": pa.string()}, "defaults": {"a": "long " * 100}}, "may need"),
+        ({"add": {f"a{at}": pa.int64() for at in range(60)}}, "a page of 512 B holds rows of at most"),
+    ],
+)
+def test_what_is_refused(products: Relation, changes: dict[str, Any], why: str) -> None:
+    with pytest.raises((RelationBuildError, ValueError), match=why):
+        products.evolve(**changes)
+    assert manifests.versions(products.place) == [1]
+
+
+def test_joins_must_not_be_attached(products: Relation) -> None:
+    class Join(Listener):
+        def prepare_update(self, patch: object) -> Any:
+            raise AssertionError
+
+    join = Join()
+    products.subscribe(join)
+    with pytest.raises(SemistreamError, match="1 joins hold rows"):
+        products.evolve(drop=["price"])
+    with pytest.raises(SemistreamError, match="1 joins hold rows"):
+        products.upsert(ROWS, evolve=True)
+    assert manifests.versions(products.place) == [1]
+
+
+def test_updates_with_other_columns(products: Relation) -> None:
+    more = pa.table(
+        {"id": [1, 50], "name": ["a", "b"], "price": pa.array([2**40, 1], pa.int64()), "colour": ["red", None]}
+    )
+    with pytest.raises(RelationBuildError, match=r"column 'colour'.*evolve=True"):
+        products.upsert(more)
+    with pytest.raises(RelationBuildError, match="lacks R's column 'price'"):
+        products.upsert(more.drop_columns(["price"]), evolve=True)
+    assert products.upsert(more, evolve=True) == 2
+    assert products.schema.field("price").type == pa.int64()
+    assert [row for row in rows_of(products) if row["id"] in (1, 2, 50)] == [
+        {"id": 1, "name": "a", "price": 2**40, "colour": "red"},
+        {"id": 2, "name": "name 2", "price": 2, "colour": None},
+        {"id": 50, "name": "b", "price": 1, "colour": None},
+    ]
+    assert products.upsert(more, evolve=True) == 3  # nothing to change, and not another layout
+    assert products.manifest.evolution is not None
+    assert sorted(products.manifest.evolution.layouts) == [0, 1]
+    products.delete(pa.array([50]))
+    products.compact()
+    assert not list(find_faults(products))
+
+
+def test_lookups_follow(products: Relation) -> None:
+    assert products.lookup([3])["name"].to_pylist() == ["name 3"]
+    products.evolve(rename={"name": "title"}, add={"stock": pa.int16()}, defaults={"stock": 5})
+    assert products.lookup([3, 99]).to_pydict() == {"title": ["name 3", None], "price": [3, None], "stock": [5, None]}
+
+
+def test_earlier_releases_refuse_it(products: Relation, tmp_path: Path) -> None:
+    first = json.loads((tmp_path / "r" / "manifest-00000001.json").read_text())
+    products.evolve(drop=["price"])
+    products.upsert(pa.table({"id": [1], "name": ["x"]}))
+    evolved = json.loads((tmp_path / "r" / "manifest-00000003.json").read_text())
+    assert first["format_version"] == 2
+    assert "row_layouts" not in first
+    assert all("layouts" not in shard for shard in first["shards"])
+    assert evolved["format_version"] == 3
+    assert any(shard.get("layouts") == [0, 1] for shard in evolved["shards"])
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (lambda one: one["row_layouts"].update(lineage=""), "no lineage"),
+        (lambda one: one["shards"][0].update(layouts=[7]), "layouts"),
+        (lambda one: one["row_layouts"]["layouts"].pop(), "its schema is not that of row layout"),
+        (lambda one: one["row_layouts"].update(next_column=1), "the next is 1"),
+        (lambda one: one.pop("row_layouts"), "KeyError"),
+    ],
+)
+def test_damaged_row_layouts(products: Relation, edit: Callable[[Any], None], why: str) -> None:
+    products.evolve(rename={"name": "title"})
+    document = json.loads(products.stored.to_json())
+    del document["checksum"]
+    edit(document)
+    text = manifests.manifest_check.sealed(json.dumps(document, indent=1))
+    with pytest.raises(NotARelationError, match=why):
+        Manifest.from_json(text, "it")
+
+
+def test_a_column_that_was_added_again_is_another_column(products: Relation, tmp_path: Path) -> None:
+    first = products.stored.row_layouts
+    products.evolve(drop=["price"])
+    products.evolve(add={"price": pa.int32()})
+    assert products.schema.equals(ROWS.schema)
+    assert products.to_table()["price"].null_count == 40
+    assert changed_keys(tmp_path / "r", 1, 3) is None, "a warm cache would keep the old prices"
+    with Relation.open(tmp_path / "r", shown_as=first) as shown:
+        assert shown.schema.names == ["id", "name"]
+
+
+def test_rows_as_an_earlier_or_later_version_shows_them(products: Relation, tmp_path: Path) -> None:
+    first = products.stored.row_layouts
+    products.evolve(
+        rename={"name": "title"}, widen={"price": pa.int64()}, add={"stock": pa.int32()}, defaults={"stock": 9}
+    )
+    products.upsert(pa.table({"id": [1], "title": ["new"], "price": [7], "stock": [1]}))
+    later = products.stored.row_layouts
+    products.compact()
+    with Relation.open(tmp_path / "r", shown_as=first) as shown:
+        expected = ROWS.to_pylist()
+        expected[1] = {"id": 1, "name": "new", "price": 7}
+        assert rows_of(shown) == expected
+        assert shown.schema.equals(ROWS.schema)
+        with pytest.raises(SemistreamError, match="without shown_as"):
+            shown.upsert(ROWS)
+    with Relation.open(tmp_path / "r", version=1, shown_as=later) as shown:
+        assert rows_of(shown)[2] == {"id": 2, "title": "name 2", "price": 2, "stock": 9}
+    Relation.build(ROWS.select(["id", "price"]), tmp_path / "r", "id", overwrite=True)
+    with Relation.open(tmp_path / "r", shown_as=first) as shown:
+        assert shown.schema.names == ["id", "price"]  # of another build: nothing is known about these columns
+
+
+def test_damage_is_found_and_repaired(products: Relation, tmp_path: Path) -> None:
+    """A page in the present layout is packed again from the data; one in an earlier layout needs a copy."""
+    products.evolve(rename={"name": "title"}, add={"stock": pa.int32()})
+    products.upsert(
+        pa.table(
+            {
+                "id": [1, 2],
+                "title": ["a", "b"],
+                "price": pa.array([1, 2], pa.int32()),
+                "stock": pa.array([3, 4], pa.int32()),
+            }
+        )
+    )
+    whole = products.to_table()
+    products.close()
+    shutil.copytree(tmp_path / "r", tmp_path / "copy")
+
+    def damage(name: str) -> None:
+        with (tmp_path / "r" / name).open("r+b") as file:
+            file.seek(-512 + 100, 2)  # in the last page, which the update did not replace
+            file.write(b"damage")
+
+    manifest = manifests.load(tmp_path / "r")
+    shard = next(shard for shard in manifest.shards if shard.deltas)
+    damage(shard.deltas[0][0])
+    assert [one.proof for one in repair(tmp_path / "r", whole.to_reader)] == ["checksum"]
+    damage(shard.pages_file)
+    with Relation.open(tmp_path / "r") as relation:
+        assert len(list(find_faults(relation))) == 1
+    with pytest.raises(RepairError, match=r"was written before columns changed.*copy"):
+        repair(tmp_path / "r", whole.to_reader)
+    assert [one.proof for one in repair(tmp_path / "r", copy=tmp_path / "copy")] == ["copy"]
+    with Relation.open(tmp_path / "r") as relation:
+        assert relation.to_table().equals(whole)
+
+
+def test_two_writers(products: Relation, tmp_path: Path) -> None:
+    """An evolve that is overtaken by an upsert is applied to its version, and the other way round."""
+    other = Relation.open(tmp_path / "r")
+    other.upsert(pa.table({"id": [100], "name": ["x"], "price": pa.array([1], pa.int32())}))
+    assert products.evolve(drop=["price"]) == 3
+    assert rows_of(products)[-1] == {"id": 100, "name": "x"}
+    with pytest.raises(RelationBuildError, match="has a column 'price'"):
+        other.upsert(ROWS)
+    with Writer(products.place):
+        assert products.evolve(add={"price": pa.int64()}) == 4
