@@ -72,8 +72,7 @@ class OpenRelation:
         self.page_order: Ints = np.empty(0, np.int64)  # page ids in key order; empty if ids are already in this order
         self.shard_bases = np.concatenate([[0], np.cumsum(shard_pages)]).astype(np.int64)
         # These protect from vacuum: the version whose files are read, and `version` if it is another one.
-        self._held: Hold | None = None
-        self._shown: Hold | None = None
+        self._held, self._shown = (None, None)  # type: tuple[Hold | None, Hold | None]
         self._uncommitted = 0  # updates that are in memory only
         self.options: dict[str, Any] = {}  # how the files were opened
         self._listeners: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -229,7 +228,7 @@ class OpenRelation:
         return self.codec.decode(data, starts)
 
     def to_batches(self, pages_at_once: int = 512) -> Iterator[pa.RecordBatch]:
-        """Yield all of R in one scan, page after page. Memory: ``pages_at_once`` pages and their rows."""
+        """Yield all of R, page after page. Memory: ``pages_at_once`` pages and their rows."""
         frames = self.frames(min(pages_at_once, max(1, self.page_count)))
         for begin in range(0, self.page_count, len(frames)):
             pages = np.arange(begin, min(begin + len(frames), self.page_count))

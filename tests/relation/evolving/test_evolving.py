@@ -132,7 +132,7 @@ def test_earlier_releases_refuse_it(products: Relation, tmp_path: Path) -> None:
     assert first["format_version"] == 2
     assert "row_layouts" not in first
     assert all("layouts" not in shard for shard in first["shards"])
-    assert evolved["format_version"] == 3
+    assert evolved["format_version"] == 5
     assert any(shard.get("layouts") == [0, 1] for shard in evolved["shards"])
 
 
@@ -223,6 +223,34 @@ def test_damage_is_found_and_repaired(products: Relation, tmp_path: Path) -> Non
     assert [one.proof for one in repair(tmp_path / "r", copy=tmp_path / "copy")] == ["copy"]
     with Relation.open(tmp_path / "r") as relation:
         assert relation.to_table().equals(whole)
+
+
+def test_secondary_indexes_stay_in_step(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    relation = Relation.build(ROWS, path, "id", indexes=["name"], **SMALL)
+    with pytest.raises(RelationBuildError, match=r"an index on name, .* drop the index first"):
+        relation.evolve(rename={"name": "title"})
+    relation.evolve(widen={"price": pa.int64()}, add={"stock": pa.int8()}, defaults={"stock": 3})
+    relation.upsert(pa.table({"id": [1], "name": ["new"], "price": [2**40], "stock": pa.array([5], pa.int8())}))
+    relation.upsert(pa.table({"id": [2], "name": ["two"], "price": [7], "stock": [9], "more": ["x"]}), evolve=True)
+    relation.add_index("price")
+    for column in ("name", "price"):
+        with Relation.open(path, by=column) as index:
+            assert rows_of(index) == rows_of(relation)
+            assert index.stored.row_layouts.number == 2
+    relation.compact()
+    with Relation.open(path, by="name") as index:
+        assert rows_of(index) == rows_of(relation)
+    assert rows_of(relation)[2] == {"id": 2, "name": "two", "price": 7, "stock": 9, "more": "x"}
+
+
+def test_a_history_is_refused(tmp_path: Path) -> None:
+    table = pa.table({"id": [1], "since": [5], "name": ["x"]})
+    with (
+        Relation.build(table, tmp_path / "h", "id", valid_from="since") as history,
+        pytest.raises(RelationBuildError, match="R is a history"),
+    ):
+        history.evolve(drop=["name"])
 
 
 def test_two_writers(products: Relation, tmp_path: Path) -> None:
