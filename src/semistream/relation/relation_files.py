@@ -16,10 +16,10 @@ from semistream.relation.devices.file_device import FileDevice
 from semistream.relation.devices.mapped_device import MappedDevice
 from semistream.relation.devices.store_device import StoreDevice
 from semistream.relation.pages.page_index import ClusteredIndex, Index, ScatteredIndex, page_order
+from semistream.relation.pages.row_mapping import RowMapping, map_rows
 from semistream.relation.pages.shard_writer import stored_schema
 from semistream.relation.pages.transcoded_device import FileLayout, TranscodedDevice
 from semistream.relation.rows.row_codec import RowCodec
-from semistream.relation.rows.row_mapping import RowMapping, map_rows
 from semistream.relation.storage.index_file import load_index, load_timed_index
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.storage.map_file import load_map

@@ -16,7 +16,7 @@ import numpy as np
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
 from semistream.relation.pages.page_layout import HEADER, row_start
-from semistream.relation.rows.row_mapping import BEFORE, BIT, BYTE, DETAIL, HEAD, KIND, PLACE, STRIDE, WIDTH
+from semistream.relation.pages.row_mapping import BEFORE, BIT, BYTE, DETAIL, HEAD, KIND, PLACE, STRIDE, WIDTH
 from semistream.relation.rows.widening import COPY, DAYS, FLOAT, INTEGER
 
 __all__ = ["transcode_pages"]

@@ -18,7 +18,7 @@ from semistream.core.errors import UnsupportedJoinError
 from semistream.relation.devices.device import Device, DeviceProfile, Frames
 from semistream.relation.pages.page_layout import HEADER
 from semistream.relation.pages.page_transcoding import transcode_pages
-from semistream.relation.rows.row_mapping import HEAD, STRIDE, RowMapping
+from semistream.relation.pages.row_mapping import HEAD, STRIDE, RowMapping
 
 __all__ = ["FileLayout", "TranscodedDevice", "frame_bytes_for"]
 
