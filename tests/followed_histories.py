@@ -201,7 +201,7 @@ class IcebergHistory(History):
     def changes(self) -> list[Callable[[], None]]:
         return [
             self.append, self.upsert, self.delete, self.overwrite, self.add_column, self.drop_column,
-            self.rename_column, self.widen_column,
+            self.rename_column, self.widen_column, self.replace_column,
         ]  # fmt: skip
 
     def append(self) -> None:
@@ -240,6 +240,19 @@ class IcebergHistory(History):
             with self.table.update_schema() as update:
                 update.delete_column(name)
             del self.columns[name]
+            self.append()
+
+    def replace_column(self) -> None:
+        """Drop a column and add another one with its name and type: rows that stay have NULL in it."""
+        names = [name for name in self.columns if name != "id"]
+        if names:
+            name = self.chance.choice(names)
+            kind = self.table.schema().find_type(name)
+            with self.table.update_schema() as update:
+                update.delete_column(name)
+            with self.table.update_schema() as update:
+                update.add_column(name, kind)
+            self.columns[name] = self.columns.pop(name)
             self.append()
 
     def rename_column(self) -> None:

@@ -62,6 +62,40 @@ def test_upsert_delete_history_compact_vacuum(tmp_path):
 
 
 @pytest.mark.slow
+def test_evolve(tmp_path):
+    path = tmp_path / "r"
+    rows = {"id": [1, 2], "name": ["apple", "fig"], "price": pa.array([3, 4], pa.int32()), "old": ["x", "y"]}
+    Relation.build(pa.table(rows), path, "id")
+    changes = ["--add", "stock=int32", "--add", "day=date32", "--default", "stock=7", "--drop", "old"]
+    changed = semistream("evolve", path, *changes, "--rename", "name=title", "--widen", "price=int64")
+    assert "version 2" in changed.stdout, changed
+    assert "id int64, title string, price int64, stock int32, day date32[day]." in changed.stdout
+    assert Relation.open(path).to_table().to_pylist() == [
+        {"id": 1, "title": "apple", "price": 3, "stock": 7, "day": None},
+        {"id": 2, "title": "fig", "price": 4, "stock": 7, "day": None},
+    ]
+    (tmp_path / "new.csv").write_text("id,title,price,stock,day,origin\n2,date,5,1,2026-01-02,IT\n")
+    assert "version 3" in semistream("upsert", tmp_path / "new.csv", path).stdout
+    assert "origin" not in Relation.open(path).schema.names
+    assert "version 4" in semistream("upsert", tmp_path / "new.csv", path, "--evolve").stdout
+    assert [row["origin"] for row in Relation.open(path).to_table().to_pylist()] == [None, "IT"]
+    for wrong, why in (
+        (["--drop", "id"], "it is a key column"),
+        (["--rename", "title"], "has no name and value"),
+        (["--rename", "title=a", "--rename", "title=b"], "names 'title' twice"),
+        (["--add", "more=nothing"], "cannot read 'more=nothing' as NAME=TYPE"),
+        (["--add", "more=int8", "--default", "more=many"], "is not a value of type int8"),
+        (["--default", "stock=8"], "no change of columns is given"),
+        ([], "no change of columns is given"),
+    ):
+        refused = semistream("evolve", path, *wrong)
+        assert (refused.returncode, why in " ".join(refused.stderr.split())) == (2, True), refused
+    assert [one["operation"] for one in json.loads(semistream("history", path, "--json").stdout)] == [
+        "build", "evolve", "upsert", "upsert",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
 def test_what_is_wrong_is_said_in_one_message(tmp_path):
     pq.write_table(pa.table({"other": [1]}), tmp_path / "new.parquet")
     refused = semistream("upsert", tmp_path / "new.parquet", tmp_path / "nothing")

@@ -30,7 +30,7 @@ from semistream.relation.writing_shards import roomy_rows, write_shard
 
 PathLike = str | os.PathLike[str]
 
-__all__ = ["commit_compacted", "commit_index", "commit_update", "commit_without_index"]
+__all__ = ["commit_compacted", "commit_index", "commit_update", "commit_without_index", "in_columns_of"]
 
 
 def commit_update(
@@ -104,8 +104,12 @@ def commit_compacted(path: PathLike, *, follows: int | None = None, memory: int 
 
 
 def _evolved(relation: OpenRelation, upserts: Any) -> OpenRelation:
-    """Return R with the columns of an update, which are not committed yet."""
     manifest = relation.stored if upserts is None else evolved_for(relation.stored, as_reader(upserts).schema)
+    return in_columns_of(relation, manifest)
+
+
+def in_columns_of(relation: OpenRelation, manifest: Manifest) -> OpenRelation:
+    """Return a relation with the columns of a manifest of its version that is not committed yet."""
     if manifest is relation.stored:
         return relation
     return OpenRelation.of_files(relation.place, manifest, None, **relation.options)

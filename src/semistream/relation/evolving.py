@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,8 +19,7 @@ from semistream.core.units import format_bytes
 from semistream.relation.builder import check_names
 from semistream.relation.pages.page_layout import PageLayout
 from semistream.relation.pages.shard_writer import stored_schema
-from semistream.relation.pages.transcoded_device import frame_bytes_for
-from semistream.relation.relation_files import layout_mapping
+from semistream.relation.relation_files import shown_page_bytes
 from semistream.relation.rows.fitting import as_type
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.widening import is_widening
@@ -31,7 +30,15 @@ from semistream.relation.versions.holds import hold_manifest
 from semistream.relation.versions.leases import Writer
 from semistream.relation.versions.retrying import until_first
 
-__all__ = ["ColumnChanges", "EvolvedColumn", "commit_evolved", "evolved", "evolved_for", "with_columns"]
+__all__ = [
+    "ColumnChanges",
+    "EvolvedColumn",
+    "commit_evolved",
+    "evolved",
+    "evolved_as",
+    "evolved_for",
+    "with_columns",
+]
 
 _MOST_GROWTH = 8
 """Maximum size of a page in memory, relative to its size on disk. Defaults of every row could need much more."""
@@ -96,6 +103,11 @@ def evolved(manifest: Manifest, changes: ColumnChanges) -> Manifest:
                     f"cannot {what} {name!r}: it is a key column, and pages are sorted by the key; build a relation "
                     "with the other key instead"
                 )
+            if name in manifest.time_columns:
+                raise RelationBuildError(
+                    f"cannot {what} {name!r}: it says when rows of this history are valid; build a relation with other "
+                    "times instead"
+                )
             if what != "drop" and name in changes.drop:
                 raise RelationBuildError(f"cannot both drop and {what} {name!r}; leave one of them out")
     if stray := sorted(changes.defaults.keys() - changes.add.keys()):
@@ -135,13 +147,23 @@ def evolved_for(manifest: Manifest, given: pa.Schema) -> Manifest:
     return evolved(manifest, changes) if changes.add or changes.widen else manifest
 
 
+def evolved_as(
+    manifest: Manifest, before: Sequence[Hashable], schema: pa.Schema, after: Sequence[Hashable]
+) -> Manifest:
+    """Return a manifest with the columns of a schema.
+
+    ``before`` identifies each of R's columns, and ``after`` those of the schema: equal values are the same column.
+    """
+    numbers = dict(zip(before, manifest.row_layouts.current.numbers, strict=True))
+    columns = [EvolvedColumn(field, numbers.get(one)) for field, one in zip(schema, after, strict=True)]
+    return with_columns(manifest, columns)
+
+
 def with_columns(manifest: Manifest, columns: Sequence[EvolvedColumn]) -> Manifest:
     """Return a manifest with these columns, and otherwise the same content.
 
     Columns keep their values by their numbers, whatever their names, types and positions become.
     """
-    if manifest.valid_from is not None:
-        raise RelationBuildError("R is a history, whose columns cannot change; build another relation with new columns")
     layouts = manifest.row_layouts
     schema = pa.schema([column.field for column in columns], manifest.schema.metadata)
     check_names(schema)
@@ -157,28 +179,32 @@ def with_columns(manifest: Manifest, columns: Sequence[EvolvedColumn]) -> Manife
             if number in defaults:
                 defaults[number] = _default(column.field.name, defaults[number], column.field.type)
         numbers.append(number)
-    before = {name: manifest.schema.field(name).type for name in manifest.key}
-    if {name: schema.field(name).type for name in manifest.key if name in schema.names} != before:
-        raise RelationBuildError(
-            f"the key columns {', '.join(manifest.key)} must keep their names and types: pages are sorted by the key; "
-            "build a relation with the other key instead"
-        )
-    for index in manifest.indexes:
-        if any(
-            name not in schema.names or schema.field(name).type != manifest.schema.field(name).type
-            or numbers[schema.get_field_index(name)] != layouts.current.numbers[manifest.schema.get_field_index(name)]
-            for name in index.key
-        ):  # fmt: skip
-            raise RelationBuildError(
-                f"R has an index on {', '.join(index.key)}, whose columns must keep their names and types; drop the "
-                "index first (Relation.drop_index), and add it again afterwards"
-            )
-    changed = layouts.changed(RowLayout(schema, tuple(numbers)), defaults).used_by(manifest.all_shards)
+    now = RowLayout(schema, tuple(numbers))
+    _check_fixed(manifest, now)
+    changed = layouts.changed(now, defaults).used_by(manifest.all_shards)
     _check_size(manifest, changed)
     properties = dict(manifest.properties)
     if SPARK_SCHEMA in properties:
         properties[SPARK_SCHEMA] = _spark_schema(properties[SPARK_SCHEMA], layouts.current, changed.current)
     return dataclasses.replace(manifest, schema=schema, evolution=changed, properties=properties)
+
+
+def _check_fixed(manifest: Manifest, now: RowLayout) -> None:
+    """Raise unless the columns on which the order of pages and indexes depends are what they were."""
+    other = "build a relation with other ones instead"
+    fixed = [
+        (manifest.key, "are the key, by which pages are sorted", other),
+        (manifest.time_columns, "say when rows of this history are valid", other),
+        *(
+            (index.key, "have an index", "drop the index first (Relation.drop_index), and add it again afterwards")
+            for index in manifest.indexes
+        ),
+    ]
+    for names, why, remedy in fixed:
+        if any(now.described(name) != manifest.row_layouts.current.described(name) for name in names):
+            raise RelationBuildError(
+                f"the columns {', '.join(names)} {why}, so they must keep their names and types; {remedy}"
+            )
 
 
 def _check_kept(now: RowLayout, number: int, field: pa.Field) -> None:
@@ -217,11 +243,7 @@ def _check_size(manifest: Manifest, layouts: RowLayouts) -> None:
             f"{format_bytes(manifest.page_bytes)} holds rows of at most {page.largest_row():,} bytes; build the "
             "relation again with a larger page_size"
         )
-    used = {number for shard in manifest.shards for number in shard.page_layouts}
-    others = [layouts.layouts[number] for number in sorted(used)]
-    needed = frame_bytes_for(
-        manifest.page_bytes, layout_mapping(manifest, others, layouts.current, layouts.defaults)
-    )  # fmt: skip
+    needed = shown_page_bytes(dataclasses.replace(manifest, schema=layouts.current.schema, evolution=layouts))
     if needed > _MOST_GROWTH * manifest.page_bytes:
         raise RelationBuildError(
             f"with these columns, a page of {format_bytes(manifest.page_bytes)} may need {format_bytes(needed)} in "

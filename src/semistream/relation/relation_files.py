@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.core.arrays import Ints
-from semistream.core.errors import NotARelationError, StorageError
+from semistream.core.errors import NotARelationError, StorageError, UnsupportedJoinError
 from semistream.relation.devices.device import Device
 from semistream.relation.devices.file_device import FileDevice
 from semistream.relation.devices.mapped_device import MappedDevice
@@ -18,7 +18,7 @@ from semistream.relation.devices.store_device import StoreDevice
 from semistream.relation.pages.page_index import ClusteredIndex, Index, ScatteredIndex, page_order
 from semistream.relation.pages.row_mapping import RowMapping, map_rows
 from semistream.relation.pages.shard_writer import stored_schema
-from semistream.relation.pages.transcoded_device import FileLayout, TranscodedDevice
+from semistream.relation.pages.transcoded_device import FileLayout, TranscodedDevice, frame_bytes_for
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.storage.index_file import load_index, load_timed_index
 from semistream.relation.storage.manifest import Manifest
@@ -30,7 +30,7 @@ from semistream.relation.stores.local_tier import LocalTier
 from semistream.relation.stores.object_store import ObjectStatus
 from semistream.relation.stores.store_path import ListedPath, Place, StorePath
 
-__all__ = ["RelationFiles", "check_files", "layout_mapping"]
+__all__ = ["RelationFiles", "bytes_in_memory", "check_files", "shown_page_bytes"]
 
 Defaults = Mapping[int, pa.Scalar]
 
@@ -62,6 +62,12 @@ class RelationFiles:
         self._manifest, self._timed = manifest, manifest.valid_from is not None
         self._layout, self._defaults = manifest.row_layouts.seen_by(options.get("shown_as", manifest.row_layouts))
         self.schema = self._layout.schema
+        for name in manifest.key:
+            if self._layout.described(name) != manifest.row_layouts.current.described(name):
+                raise UnsupportedJoinError(
+                    f"{name!r}, by which rows are found, is another column of version {manifest.version} of {place} "
+                    "than when this query was started; restart the query from its checkpoint"
+                )
         self._direct, self._depth = options["direct"], options["depth"]
         self._page_bytes, self._tier = manifest.page_bytes, local
         self._statuses = check_files(place, self._shards, manifest.page_bytes)
@@ -112,7 +118,7 @@ class RelationFiles:
         others = sorted({number for _, number in files if not layouts[number].equals(layout)})
         if not others:
             return device
-        mapping = layout_mapping(self._manifest, [layouts[number] for number in others], layout, self._defaults)
+        mapping = _layout_mapping(self._manifest, [layouts[number] for number in others], layout, self._defaults)
         source = {number: at for at, number in enumerate(others)}
         return TranscodedDevice(device, [FileLayout(pages, source.get(number, -1)) for pages, number in files], mapping)
 
@@ -138,7 +144,7 @@ class RelationFiles:
         return FileDevice(paths, self._page_bytes, bound=bound, direct=self._direct, depth=depth)
 
 
-def layout_mapping(
+def _layout_mapping(
     manifest: Manifest, sources: Sequence[RowLayout], target: RowLayout, defaults: Defaults
 ) -> RowMapping:
     """Return how rows of some layouts become rows of another layout of the same relation."""
@@ -151,6 +157,21 @@ def layout_mapping(
         rows.append((codec, [-1 if name is None else codec.schema.get_field_index(name) for name in names]))
         given.append({at: defaults[number] for at, number in enumerate(numbers) if number in defaults})
     return map_rows(rows, shown, given)
+
+
+def shown_page_bytes(manifest: Manifest) -> int:
+    """Return the bytes that a page of R may need in memory: more than on disk if rows are in earlier layouts."""
+    layouts = manifest.row_layouts
+    used = sorted({number for shard in manifest.shards for number in shard.page_layouts})
+    others = [layouts.layouts[number] for number in used if not layouts.layouts[number].equals(layouts.current)]
+    if not others:
+        return manifest.page_bytes
+    return frame_bytes_for(manifest.page_bytes, _layout_mapping(manifest, others, layouts.current, layouts.defaults))
+
+
+def bytes_in_memory(manifest: Manifest) -> int:
+    """Return the bytes of all pages of R in memory."""
+    return manifest.nbytes * shown_page_bytes(manifest) // manifest.page_bytes
 
 
 def check_files(path: Place, shards: Sequence[ShardFiles], page_bytes: int) -> dict[str, ObjectStatus]:

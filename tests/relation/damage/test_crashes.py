@@ -92,6 +92,19 @@ def add_index(path: Path) -> None:
         relation.add_index("text")
 
 
+def evolve(path: Path) -> None:
+    """Replace the column of texts by another one of the same name."""
+    with Relation.open(path) as relation:
+        relation.evolve(drop=["text"], add={"text": pa.string()}, defaults={"text": "fresh"})
+
+
+def upsert_wider(path: Path) -> None:
+    """Upsert texts of a wider type, which R gets too."""
+    wide = pa.schema([("id", pa.int64()), ("text", pa.large_string())])
+    with Relation.open(path) as relation:
+        relation.upsert(table(30, 20, "new").cast(wide), evolve=True)
+
+
 CASES = {
     "first build": Case(
         lambda path: Relation.build(table(0, KEYS, "new"), path, "id", **BUILD).close(),
@@ -120,6 +133,11 @@ CASES = {
         lambda path: semistream.upsert(path, table(30, 20, "new")),
         rows_of(table(0, KEYS, "first"), table(5, 10, "second"), table(30, 20, "new")), add_index,
     ),
+    "evolve": Case(evolve, [(key, "fresh") for key, _ in OLD]),
+    "upsert that evolves": Case(
+        upsert_wider, rows_of(table(0, KEYS, "first"), table(5, 10, "second"), table(30, 20, "new"))
+    ),
+    "compact after evolve": Case(semistream.compact, [(key, "fresh") for key, _ in OLD], evolve),
     "vacuum": Case(
         lambda path: semistream.vacuum(path, older_than=-1), OLD, lambda path: (semistream.compact(path), litter(path))
     ),

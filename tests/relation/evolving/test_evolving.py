@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import semistream
 from semistream.core.errors import NotARelationError, RelationBuildError, SemistreamError
 from semistream.relation.changes.update_agreement import Listener
 from semistream.relation.damage.repair import RepairError, repair
@@ -228,7 +229,7 @@ def test_damage_is_found_and_repaired(products: Relation, tmp_path: Path) -> Non
 def test_secondary_indexes_stay_in_step(tmp_path: Path) -> None:
     path = tmp_path / "r"
     relation = Relation.build(ROWS, path, "id", indexes=["name"], **SMALL)
-    with pytest.raises(RelationBuildError, match=r"an index on name, .* drop the index first"):
+    with pytest.raises(RelationBuildError, match=r"columns name have an index, .* drop the index first"):
         relation.evolve(rename={"name": "title"})
     relation.evolve(widen={"price": pa.int64()}, add={"stock": pa.int8()}, defaults={"stock": 3})
     relation.upsert(pa.table({"id": [1], "name": ["new"], "price": [2**40], "stock": pa.array([5], pa.int8())}))
@@ -244,13 +245,45 @@ def test_secondary_indexes_stay_in_step(tmp_path: Path) -> None:
     assert rows_of(relation)[2] == {"id": 2, "name": "two", "price": 7, "stock": 9, "more": "x"}
 
 
-def test_a_history_is_refused(tmp_path: Path) -> None:
-    table = pa.table({"id": [1], "since": [5], "name": ["x"]})
-    with (
-        Relation.build(table, tmp_path / "h", "id", valid_from="since") as history,
-        pytest.raises(RelationBuildError, match="R is a history"),
-    ):
-        history.evolve(drop=["name"])
+def test_an_index_on_another_column_of_the_same_name(tmp_path: Path) -> None:
+    """A query that looks rows up by ``name`` must not find them by what is called so later."""
+    path = tmp_path / "r"
+    rows = pa.table({"id": range(9), "name": range(9), "price": range(9, 18)})
+    with Relation.build(rows, path, "id", indexes=["name"], **SMALL) as relation:
+        planned = relation.stored.row_layouts
+        relation.drop_index("name")
+        relation.evolve(rename={"name": "price", "price": "name"})
+        relation.add_index("name")
+    with Relation.open(path, shown_as=planned) as shown:
+        assert rows_of(shown) == rows.to_pylist()
+    with pytest.raises(SemistreamError, match="'name', by which rows are found, is another column of version 4"):
+        Relation.open(path, shown_as=planned, by="name")
+
+
+def test_a_history_keeps_its_times(tmp_path: Path) -> None:
+    rows = {"id": [1, 1, 2], "since": [1, 5, 3], "until": [5, None, None], "name": ["x", "y", "z"]}
+    with Relation.build(pa.table(rows), tmp_path / "h", "id", valid_from="since", valid_to="until") as history:
+        for change in ({"drop": ["until"]}, {"rename": {"since": "from"}}, {"widen": {"until": pa.float64()}}):
+            with pytest.raises(RelationBuildError, match="it says when rows of this history are valid"):
+                history.evolve(**change)
+        history.evolve(rename={"name": "title"}, add={"stock": pa.int64()}, defaults={"stock": 7})
+        history.upsert(pa.table({"id": [1, 3], "title": ["new", "other"], "stock": [8, 9]}), at=9)
+        history.upsert(pa.table({"id": [2], "title": ["z2"], "stock": [1], "more": ["x"]}), at=20, evolve=True)
+        history.compact()
+        expected = [(1, 1, 5, "x", 7, None), (1, 5, 9, "y", 7, None), (1, 9, None, "new", 8, None),
+                    (2, 3, 20, "z", 7, None), (2, 20, None, "z2", 1, "x"), (3, 9, None, "other", 9, None)]  # fmt: skip
+        assert sorted((tuple(row.values()) for row in history.to_table().to_pylist()), key=lambda row: row[:2]) == (
+            expected
+        )
+        assert history.times is not None
+    stream = pa.record_batch({"id": [1, 1, 2, 3], "at": [4, 9, 19, 8]})
+    with Relation.open(tmp_path / "h") as history, semistream.create(
+        "adaptivejoin", history, on="id", as_of="at"
+    ) as join:  # fmt: skip
+        found = pa.Table.from_batches(join.process([stream])).to_pylist()
+    assert sorted((row["id"], row["at"], row["title"]) for row in found) == [
+        (1, 4, "x"), (1, 9, "new"), (2, 19, "z"), (3, 8, None),
+    ]  # fmt: skip
 
 
 def test_two_writers(products: Relation, tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ def evolved_case(name: str, path: Path) -> Case:
     if "label" in renamed:
         changes["rename"] = {"label": "name"}
     if "row" in renamed:
-        changes |= {"widen": {"row": pa.int64()}, "add": {"amount": pa.int64()}, "defaults": {"amount": 1}}
+        kind = of.master.schema.field("amount").type
+        default = {} if pa.types.is_null(kind) else {"amount": 1}
+        changes |= {"widen": {"row": pa.int64()}, "add": {"amount": kind}, "defaults": default}
     relation.evolve(**changes)
     if options.get("clustered", True) and now.num_rows:
         keys = now.select(list(of.key)).group_by(list(of.key)).aggregate([]).slice(0, 10)

@@ -56,7 +56,8 @@ WIDENED = [
     (pa.int32(), pa.float64()), (pa.float32(), pa.float64()), (pa.decimal128(7, 2), pa.decimal128(20, 2)),
     (pa.date32(), pa.date64()), (pa.date32(), pa.timestamp("s")), (pa.date32(), pa.timestamp("ms")),
     (pa.string(), pa.large_string()), (pa.string(), pa.string_view()), (pa.binary(), pa.large_binary()),
-    (pa.dictionary(pa.int8(), pa.string()), pa.string()),
+    (pa.dictionary(pa.int8(), pa.string()), pa.string()), (pa.uint32(), pa.float64()),
+    (pa.dictionary(pa.int8(), pa.string()), pa.large_string()),
 ]  # fmt: skip
 
 
@@ -125,13 +126,22 @@ def test_every_widening_there_and_back(before: pa.DataType, after: pa.DataType, 
             check(shown, table)
 
 
+def test_widened_twice_is_widened() -> None:
+    """Rows of the first type are shown in the last one, so there must be a direct way."""
+    kinds = [kind for pair in WIDENED for kind in pair]
+    kinds += [pa.dictionary(pa.int8(), kind) for kind in kinds if not pa.types.is_dictionary(kind)]
+    ways = {(a, b) for a in kinds for b in kinds if is_widening(a, b)}
+    assert len(ways) > 50
+    assert {(a, d) for a, b in ways for c, d in ways if b == c} <= ways
+
+
 def test_what_does_not_fit_the_earlier_type(tmp_path: Path) -> None:
     for number, (before, after, value) in enumerate(
         [
             (pa.int32(), pa.int64(), 2**31), (pa.int32(), pa.int64(), -(2**31) - 1), (pa.uint8(), pa.int16(), -1),
             (pa.uint32(), pa.uint64(), 2**63), (pa.float32(), pa.float64(), 0.1), (pa.int8(), pa.float64(), 0.5),
             (pa.int32(), pa.float64(), float("nan")), (pa.int16(), pa.float64(), 1e300),
-            (pa.int16(), pa.float64(), -0.0),
+            (pa.int16(), pa.float64(), -0.0), (pa.uint16(), pa.float64(), -1.0), (pa.uint32(), pa.float64(), 2.0**32),
             (pa.date32(), pa.timestamp("s"), datetime.datetime(2020, 1, 1, 1)),
         ]
     ):  # fmt: skip

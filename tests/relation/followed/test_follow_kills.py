@@ -44,7 +44,7 @@ def quick_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Three commits: rows, a merge, and one with another column, for which R is built again."""
+    """Three commits: rows, a merge, and one with another column, which R gets too."""
     path = tmp_path_factory.mktemp("source") / "table"
     write_deltalake(path, rows(range(60), "first"))
     merge = DeltaTable(path).merge(

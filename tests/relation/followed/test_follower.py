@@ -262,6 +262,30 @@ def test_iceberg_identifier_fields_are_the_key(tmp_path):
         assert rows_of(relation.to_table()) == [(1, "a"), (2, "b")]
 
 
+def test_columns_that_change_are_not_a_rebuild(tmp_path):
+    """R's columns change as those of an Iceberg table do; a column of a dropped one's name and type is another one."""
+    source, path = IcebergHistory(tmp_path, 5), tmp_path / "relation"
+    followed(source.follower(path, key="id", **OPTIONS))
+    for change in (source.add_column, source.rename_column, source.widen_column, source.replace_column,
+                   source.drop_column):  # fmt: skip
+        change()
+    steps = followed(source.follower(path))
+    assert [step.operation for step in steps] == ["follow"] * len(steps)
+    assert len(steps) >= 4
+    check_versions(source, path, set())
+    table = delta(tmp_path, products(range(2000)))
+    semistream.follow(table, tmp_path / "r", key="id", page_size=512)
+    wide = pa.table({"id": [3000], "name": ["new"], "stock": [1]})
+    write_deltalake(table, wide, mode="append", schema_mode="merge")
+    [step] = followed(Follower(table, tmp_path / "r"))
+    assert (step.operation, step.upserted, step.bytes_written) == ("follow", 1, 512)
+    assert (3000, "new", 1) in content(tmp_path / "r")
+    write_deltalake(table, pa.table({"id": [1], "stock": ["few"]}), mode="overwrite", schema_mode="overwrite")
+    [step] = followed(Follower(table, tmp_path / "r"))
+    assert step.operation == "build", "texts are not numbers"
+    assert content(tmp_path / "r") == [(1, "few")]
+
+
 @pytest.mark.parametrize("kind", [DeltaHistory, IcebergHistory])
 def test_secondary_indexes_of_a_followed_relation_stay_in_step(tmp_path, kind):
     """Also through columns that are added, and after the indexed column is gone: then the index is, too."""

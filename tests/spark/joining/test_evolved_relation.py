@@ -84,6 +84,52 @@ def test_a_query_stops_if_its_column_was_dropped(spark: SparkSession, tmp_path: 
         query.processAllAvailable()
 
 
+@pytest.mark.parametrize("version", [None, 1], ids=["path", "version"])
+def test_a_repeated_batch_has_the_rows_it_began_with(
+    spark: SparkSession, tmp_path: Path, relation: Path, version: int | None
+) -> None:
+    """R changes between the attempts: the repeated batch has the rows of its version, in the columns of its query."""
+    found: list[list[dict[str, Any]]] = []
+
+    def sink(batch: DataFrame, number: int) -> None:
+        found.append([row.asDict() for row in batch.sort("id").collect()])
+        if len(found) == 1:
+            raise RuntimeError("the sink fails")
+
+    spark.range(KEYS + 5).write.parquet(str(tmp_path / "sales"))
+    stream = spark.readStream.schema("id long").parquet(str(tmp_path / "sales"))
+
+    def run(master: Path | Relation) -> None:
+        joined = semistream.join(stream, master, on="id", memory="4MB")
+        query = joined.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "c")).start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        run(relation)
+    with Relation.open(relation) as r:
+        r.evolve(
+            rename={"name": "title"}, widen={"price": pa.int64()}, drop=["old"],
+            add={"stock": pa.int32()}, defaults={"stock": 3},
+        )  # fmt: skip
+        rows = {"id": range(KEYS), "title": ["x"] * KEYS, "price": [2**40] * KEYS, "stock": pa.array([1] * KEYS)}
+        r.upsert(pa.table(rows))
+    if version is None:
+        run(relation)
+        renamed = [
+            {"id": row["id"], "title": row["name"], "price": row["price"], "stock": 3 if row["id"] < KEYS else None}
+            for row in found[0]
+        ]
+        assert found[1:] == [renamed]
+    else:
+        with Relation.open(relation, version=version) as first:
+            run(first)
+        assert found[1:] == found[:1]
+    assert found[0][7] == {"id": 7, "name": "n7", "price": 7, "old": 7}
+
+
 def test_an_update_job_that_evolves(spark: SparkSession, relation: Path) -> None:
     changes = spark.range(50, 70).selectExpr("id", "'x' AS name", "id AS price", "1 AS old", "'red' AS colour")
     with pytest.raises(RelationBuildError, match="column 'colour'"):

@@ -72,6 +72,12 @@ def upsert(
     derive: Derive = None,
     spark: _Spark = None,
     at: _At = None,
+    evolve: Annotated[
+        bool,
+        typer.Option(
+            "--evolve", help="Add columns that the relation lacks, and widen types. Otherwise they are left out."
+        ),
+    ] = False,
 ) -> None:
     """Replace the rows of keys, or add new keys, as a new version.
 
@@ -88,13 +94,16 @@ def upsert(
         from semistream.spark.relations.update_jobs import upsert as by_job
 
         with _session(spark) as session:
-            _announce(path, before, by_job(_frame(session, sources, before, table, types, nulls), path))
+            frame = _frame(session, sources, before, table, types, nulls)
+            kept = frame if evolve else frame.drop(*(name for name in frame.columns if name not in before.schema.names))
+            _announce(path, before, by_job(kept, path, evolve=evolve))
         return
-    from semistream.relation.updates import upsert as commit
+    from semistream.relation.committing import commit_update
+    from semistream.relation.rows.arrow_input import read_whole
 
     names = before.schema.names if at is None else [n for n in before.schema.names if n not in before.time_columns]
-    rows = _read(sources, before, table, types, nulls, derive, names)
-    _announce(path, before, commit(path, rows, at=_moment(before, at)))
+    rows = read_whole(_read(sources, before, table, types, nulls, derive, [] if evolve else names))
+    _announce(path, before, commit_update(path, rows, None, at=_moment(before, at), evolve=evolve).version)
 
 
 def delete(

@@ -22,9 +22,11 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.core.arguments import listed
+from semistream.core.errors import RelationBuildError
 from semistream.core.units import parse_bytes
 from semistream.relation import builder
-from semistream.relation.committing import commit_compacted
+from semistream.relation.committing import commit_compacted, in_columns_of
+from semistream.relation.evolving import evolved_as
 from semistream.relation.followed.applying import Applied, TooManyPagesError, apply_difference, spill_directory
 from semistream.relation.followed.delta_source import DeltaSource
 from semistream.relation.followed.difference import Difference
@@ -240,14 +242,15 @@ class Follower:
 
     def _applied(self, manifest: Manifest, commit: Commit) -> Applied:
         """Commit the changes of one commit."""
-        schema = self._schema(commit)
-        if not schema.equals(manifest.schema):
+        schema, before = self._schema(commit), self._followed(manifest).commit
+        evolved = self._evolved(manifest, before, commit, schema)
+        if evolved is None:
             made = self._built(commit, manifest)
             return Applied(made, upserted=made.rows, pages=_pages(made))
-        before = self._followed(manifest).commit
         try:
             with (
-                OpenRelation.open(self.path, version=manifest.version) as relation,
+                OpenRelation.open(self.path, version=manifest.version) as opened,
+                in_columns_of(opened, evolved) as relation,
                 Writer(relation.place) as writer,
                 workplace(relation.place) as made_in,
             ):
@@ -266,18 +269,31 @@ class Follower:
                     applied.manifest,
                     version=manifest.version + 1,
                     properties={
-                        **manifest.properties,
+                        **evolved.properties,
                         **self._record(commit, manifest.version + 1),
                         OPERATION: "follow",
                         builder.NULL_KEYS: str(builder.null_keys_of(manifest) + difference.null_keys),
                     },
                 )
-                applied.manifest = with_indexes_in_step(writer, manifest, applied.manifest, memory=self._memory)
+                applied.manifest = with_indexes_in_step(writer, evolved, applied.manifest, memory=self._memory)
                 writer.commit(applied.manifest)
                 return applied
         except TooManyPagesError:
             made = self._built(commit, manifest)
             return Applied(made, upserted=made.rows, pages=_pages(made))
+
+    def _evolved(self, manifest: Manifest, before: str, commit: Commit, schema: pa.Schema) -> Manifest | None:
+        """Return R's manifest with the columns of a commit; None if R must be built again for them."""
+        old = self.source.column_ids(before, manifest.schema)
+        new = self.source.column_ids(commit.name, schema)
+        if old is None or new is None:
+            return None
+        if old == new and schema.equals(manifest.schema):
+            return manifest
+        try:
+            return evolved_as(manifest, old, schema, new)
+        except RelationBuildError:
+            return None
 
     def _compact_if_due(self) -> None:
         manifest = manifests.load(self.path)

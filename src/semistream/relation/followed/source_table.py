@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -81,6 +81,15 @@ class SourceTable(ABC):
     @abstractmethod
     def schema(self, commit: Commit) -> pa.Schema:
         """Return the columns of the table at a commit. Reads only metadata."""
+
+    def column_ids(self, commit: str, schema: pa.Schema) -> Sequence[Hashable] | None:
+        """Return what identifies each column of a commit, whose `schema` this is; None if that cannot be said.
+
+        Columns of two commits with equal ids are the same. By default the ids are names, for tables whose columns are
+        not renamed, and not dropped without writing all files again. Rows that were written before a column was added
+        have NULL in it.
+        """
+        return list(schema.names)
 
     @abstractmethod
     def snapshot(self, commit: Commit) -> Iterator[pa.RecordBatch]:

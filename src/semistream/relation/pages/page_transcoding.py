@@ -154,15 +154,17 @@ def transcode_pages(
                                 return number, slot
                             value //= factor
                         _put(room, put, width, value)
-                    elif width == 8:  # integer to double
-                        double[0] = np.float64(_integer(page, start + place, plan[slot, WIDTH], False))
+                    elif plan[slot, WIDTH] < 8:  # integer to double
+                        unsigned = plan[slot, DETAIL] & 1 != 0
+                        double[0] = np.float64(_integer(page, start + place, plan[slot, WIDTH], unsigned))
                         _put(room, put, 8, integer[0])
                     else:
                         integer[0] = _integer(page, start + place, 8, False)
-                        if not -2147483649.0 < double[0] < 2147483648.0:
+                        if not -2147483649.0 < double[0] < 4294967296.0:
                             return number, slot
                         value = np.int64(double[0])
-                        if np.float64(value) != double[0] or not _fits(value, width, False):
+                        unsigned = plan[slot, DETAIL] & 1 != 0
+                        if np.float64(value) != double[0] or not _fits(value, width, unsigned):
                             return number, slot
                         if value == 0 and integer[0] != 0:  # -0.0
                             return number, slot

@@ -1,6 +1,7 @@
 """A device whose files have rows in several layouts, because R's columns changed; it shows all of them in one layout.
 
-Only pages in another layout cost anything, about 20 ns per value and row when they are read (docs/how-to/evolve-r.md).
+Only pages in another layout cost anything: 11 to 15 μs more to read a page of 8 KiB, 9 to 23 ns per value. Measured
+with 200,000 rows of 4 to 10 columns, integers and texts, on files in memory.
 A relation whose files are all in the layout that is shown has no such device.
 """
 

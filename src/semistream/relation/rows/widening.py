@@ -4,13 +4,15 @@
 from                                              to
 ================================================  ===============================================
 int8, int16, int32; uint8, uint16, uint32         a wider integer that holds all of its values
-int8, int16, int32                                double
+int8, int16, int32; uint8, uint16, uint32         double
 float                                             double
 decimal128(p, s)                                  decimal128 with more digits and the same scale
 date32                                            date64, timestamp[s] or timestamp[ms]
-string, binary; dictionary of T                   large or view types of the same kind; T
+string, binary                                    large or view types of the same kind
+dictionary of T                                   T, and what T becomes
 ================================================  ===============================================
 
+If A becomes B and B becomes C, then A becomes C: rows in the layout of A are shown as C.
 `date32` does not become `timestamp[us]`: dates after the year 294246 have no such timestamp.
 """
 
@@ -29,7 +31,7 @@ INTEGER = 1
 FLOAT = 2
 """Between float and double."""
 REAL = 3
-"""Between a signed integer and double."""
+"""Between an integer and double. Bit 1 of `Conversion.detail`: the integer is unsigned."""
 DAYS = 4
 """`Conversion.detail` units of time per day: multiply, or divide if the target is narrower."""
 
@@ -80,8 +82,8 @@ def _widened(source: pa.DataType, target: pa.DataType) -> Conversion | None:
     is_ = pa.types
     if is_.is_integer(source) and is_.is_integer(target):
         return _wider_integer(source, target)
-    if is_.is_signed_integer(source) and source.bit_width < 64 and is_.is_float64(target):
-        return Conversion(REAL)
+    if is_.is_integer(source) and source.bit_width < 64 and is_.is_float64(target):
+        return Conversion(REAL, int(is_.is_unsigned_integer(source)))
     if is_.is_float32(source) and is_.is_float64(target):
         return Conversion(FLOAT)
     if is_.is_decimal128(source) and is_.is_decimal128(target):
@@ -92,8 +94,8 @@ def _widened(source: pa.DataType, target: pa.DataType) -> Conversion | None:
         if is_.is_timestamp(target) and target.tz is None and target.unit in _DAY_UNITS:
             return Conversion(DAYS, _DAY_UNITS[target.unit])
         return None
-    if is_.is_dictionary(source) and not is_.is_nested(source.value_type) and source.value_type == target:
-        return Conversion(COPY)
+    if is_.is_dictionary(source) and not is_.is_nested(source.value_type):
+        return Conversion(COPY) if source.value_type == target else _widened(source.value_type, target)
     text = (is_.is_large_string(target) or is_.is_string_view(target)) and is_.is_string(source)
     blob = (is_.is_large_binary(target) or is_.is_binary_view(target)) and is_.is_binary(source)
     return Conversion(COPY) if text or blob else None

@@ -52,7 +52,8 @@ _INDEXED = 3
 _HISTORY = 4
 """The format of a history: earlier releases know neither the order of its rows nor its index."""
 _EVOLVED = 5
-"""The format of a version whose files have row layouts, because R's columns were changed; also with indexes."""
+"""The format of a version whose files have row layouts, because R's columns were changed; also of a history, or with
+indexes."""
 
 
 MOST_SHARDS = "most_shards"
@@ -241,8 +242,8 @@ class Manifest:
                 shards=shards,
                 version=document["version"],
                 properties=dict(document["properties"]),
-                valid_from=document["valid_from"] if found[1] == _HISTORY else None,
-                valid_to=document["valid_to"] if found[1] == _HISTORY else None,
+                valid_from=document.get("valid_from") if found[1] >= _HISTORY else None,
+                valid_to=document.get("valid_to") if found[1] >= _HISTORY else None,
                 evolution=RowLayouts.from_json(document["row_layouts"]) if found[1] == _EVOLVED else None,
                 sealed=is_sealed,
                 indexes=tuple(
@@ -258,7 +259,8 @@ class Manifest:
                 )
             if len(set(manifest.files)) != len(manifest.files):
                 raise ValueError("it names a file twice")
-            if found[1] == _HISTORY and (manifest.times is None or not manifest.clustered):
+            dated = found[1] == _HISTORY or "valid_from" in document
+            if dated and (manifest.times is None or not manifest.clustered):
                 raise ValueError("it is that of a history without times, or without order")
             if document["columns"] != _columns(manifest.schema):
                 raise ValueError(f"its columns {document['columns']} are not those of its schema")

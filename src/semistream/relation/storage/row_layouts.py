@@ -44,6 +44,11 @@ class RowLayout:
         """Return the position of a column by its number, or -1."""
         return self.numbers.index(number) if number in self.numbers else -1
 
+    def described(self, name: str) -> tuple[int, pa.DataType] | None:
+        """Return the number and type of a column; None if there is no such column."""
+        at = self.schema.get_field_index(name)
+        return None if at < 0 else (self.numbers[at], self.schema.field(at).type)
+
     def equals(self, other: RowLayout) -> bool:
         """Whether both have the same columns, with the same names, types and order."""
         return self.numbers == other.numbers and self.schema.equals(other.schema)

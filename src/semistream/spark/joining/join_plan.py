@@ -25,7 +25,7 @@ from semistream.joins import How, Join, find
 from semistream.joins.interface.conditions import ConditionName, condition_for, pick_columns
 from semistream.joins.interface.output import output_schema
 from semistream.relation.relation import Relation
-from semistream.relation.relation_files import check_files
+from semistream.relation.relation_files import bytes_in_memory, check_files
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.storage.secondary_index import Columns
@@ -195,8 +195,9 @@ def _may_hold(
     manifest: Manifest, budget: ShardBudget, wanted: bool | None, possible: bool, *, dated: bool = False
 ) -> bool:
     """Return whether R is held whole; raise if ``wanted`` and not possible."""
-    needed = room_for(manifest.rows, manifest.nbytes, dated=dated)
-    fits = needed <= budget.total and manifest.nbytes <= MOST_HELD
+    nbytes = bytes_in_memory(manifest)
+    needed = room_for(manifest.rows, nbytes, dated=dated)
+    fits = needed <= budget.total and nbytes <= MOST_HELD
     if wanted and not possible:
         raise UnsupportedJoinError(
             f"hold=True needs a relation with one row per key, or a history and as_of, joined by {ALGORITHM} without "

@@ -93,10 +93,11 @@ def _built(
     with relation.opened(pin) as opened:
         relation.check_answers(opened, dated=dated)
         needed = image_bytes(opened.row_count, opened.page_count * opened.device.frame_bytes, dated=dated)
-        if needed > min(memory, _MOST_IMAGE):
+        room = min(memory, _MOST_IMAGE)
+        if needed > room:
             raise BudgetTooSmallError(
                 f"version {pin.version} of {relation.path} needs {format_bytes(needed)} to be held whole, but this "
-                f"query has {format_bytes(min(memory, _MOST_IMAGE))} for it; restart the query from its checkpoint to read R by page, "
+                f"query has {format_bytes(room)} for it; restart the query from its checkpoint to read R by page, "
                 "or give it more memory",
                 needed,
             )

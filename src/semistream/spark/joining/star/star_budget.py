@@ -14,6 +14,7 @@ from semistream.core.errors import BudgetTooSmallError
 from semistream.core.units import SMALL_RELATION
 from semistream.costs import costs_of
 from semistream.relation.relation import Relation
+from semistream.relation.relation_files import bytes_in_memory
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.stores.store_path import Place
 from semistream.spark.joining.held.image import MOST_HELD, room_for
@@ -46,7 +47,8 @@ class Need:
 def need_of(path: Place) -> Need:
     """Return what the newest version of a relation needs."""
     manifest = manifests.load(path)
-    return Need(path, manifest.nbytes, room_for(manifest.rows, manifest.nbytes, dated=manifest.times is not None))
+    nbytes = bytes_in_memory(manifest)
+    return Need(path, nbytes, room_for(manifest.rows, nbytes, dated=manifest.times is not None))
 
 
 def split(total: int, needs: Sequence[Need], rate_of: Callable[[Place], Rate] | None = None) -> Mapping[Place, int]:
