@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import shutil
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from semistream.relation.version_changes import changed_keys
 from semistream.relation.versions.leases import Writer
 
 ROWS = pa.table({"id": range(40), "name": [f"name {at}" for at in range(40)], "price": pa.array(range(40), pa.int32())})
+DAY = datetime.date(2026, 1, 2)
 SMALL: dict[str, Any] = {"page_size": 512, "shards": 2}
 
 
@@ -117,6 +119,15 @@ def test_updates_with_other_columns(products: Relation) -> None:
     products.delete(pa.array([50]))
     products.compact()
     assert not list(find_faults(products))
+
+
+def test_a_default_is_widened_with_its_column(products: Relation) -> None:
+    words = pa.dictionary(pa.int8(), pa.string())
+    products.evolve(add={"a": words, "b": pa.int8(), "c": pa.date32()}, defaults={"a": "red", "b": -1, "c": DAY})
+    products.evolve(widen={"a": pa.string_view(), "b": pa.float64(), "c": pa.timestamp("s")})
+    assert products.to_table().select(["a", "b", "c"]).slice(3, 1).to_pylist() == [
+        {"a": "red", "b": -1.0, "c": datetime.datetime(2026, 1, 2)}
+    ]
 
 
 def test_lookups_follow(products: Relation) -> None:
