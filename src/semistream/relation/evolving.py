@@ -224,7 +224,6 @@ def _default(name: str, value: Any, kind: pa.DataType) -> pa.Scalar:
         if pa.types.is_nested(kind):
             raise ValueError("a nested type has no default")
         plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-        value = value.value if isinstance(value, pa.DictionaryScalar) else value
         array = pa.repeat(value, 1) if isinstance(value, pa.Scalar) else pa.array([value], plain)
         return as_type(array, kind)[0]
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:

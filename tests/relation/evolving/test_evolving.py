@@ -122,12 +122,18 @@ def test_updates_with_other_columns(products: Relation) -> None:
 
 
 def test_a_default_is_widened_with_its_column(products: Relation) -> None:
+    """Whichever version is read, in the columns of whichever."""
     words = pa.dictionary(pa.int8(), pa.string())
     products.evolve(add={"a": words, "b": pa.int8(), "c": pa.date32()}, defaults={"a": "red", "b": -1, "c": DAY})
+    layouts = [products.stored.row_layouts]
     products.evolve(widen={"a": pa.string_view(), "b": pa.float64(), "c": pa.timestamp("s")})
-    assert products.to_table().select(["a", "b", "c"]).slice(3, 1).to_pylist() == [
-        {"a": "red", "b": -1.0, "c": datetime.datetime(2026, 1, 2)}
-    ]
+    layouts.append(products.stored.row_layouts)
+    for version in (1, 2, 3):
+        for shown, day in zip(layouts, (DAY, datetime.datetime(2026, 1, 2)), strict=True):
+            with Relation.open(products.place, version=version, shown_as=shown) as relation:
+                assert relation.to_table().select(["a", "b", "c"]).slice(3, 1).to_pylist() == [
+                    {"a": "red", "b": -1.0, "c": day}
+                ]
 
 
 def test_lookups_follow(products: Relation) -> None:
