@@ -4,14 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo quick test test-all spark-versions bounds bounds-all soak kills large lint clean
+.PHONY: help demo quick test test-all test-long spark-versions bounds bounds-all soak kills large lint clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    the main job: a star schema loaded from a stream, checked and timed against Spark's own join"
 	@echo "make quick   tests of seconds, without a JVM or servers: under two minutes"
 	@echo "make test    everything that a change could break"
-	@echo "make test-all  and more cases of the same"
+	@echo "make test-all  and more cases of the same (test-long)"
 	@echo "make spark-versions  joins, parking, sinks, kills and Connect on each older PySpark: RECORD=1 keeps the result"
 	@echo "make bounds  kernels that check bounds: structures, each join, some model and fuzz; bounds-all takes longer"
 	@echo "make soak    model and fuzz for hours: STEPS, TUPLES, SEED"
@@ -30,7 +30,9 @@ quick: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not long" --durations 30 --durations-min 5
 
-test-all: test
+test-all: test test-long
+
+test-long: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long --durations 30 --durations-min 5
 
 # Environments in build/, downloaded once. UNTIL: start no version after so many seconds.
