@@ -15,6 +15,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from semistream.relation.storage import manifest as manifests
 from semistream_lab.benchmarks import spark_star
 from semistream_lab.benchmarks.spark_star import bench_star
 from semistream_lab.benchmarks.star_data import StarPlan, write_star
@@ -38,12 +39,22 @@ def found(spark: SparkSession, directory: Path) -> dict[str, Any]:
 @pytest.mark.spark
 def test_rates_and_ratios(found: dict[str, Any]) -> None:
     assert (found["products"], found["dimensions"], found["batch"]) == (3_000, 5, 500)
-    assert list(found["joins"]) == ["ours", "chain", "spark", "cached"]
+    assert list(found["joins"]) == ["ours", "chain", "spark", "cached", "one_shard"]
     for name, join in found["joins"].items():
         assert len(join["seconds"]) == 3
         assert found[name] == pytest.approx(500 / sorted(join["seconds"])[1])
-    for name in ("chain", "spark", "cached"):
+    for name in ("chain", "spark", "cached", "one_shard"):
         assert found[f"over_{name}"] == pytest.approx(found["ours"] / found[name])
+
+
+@pytest.mark.spark
+def test_micro_batches_without_rows(found: dict[str, Any], directory: Path) -> None:
+    empty = found["empty"]
+    for name in ("star", "one"):
+        assert empty[name] == sorted(empty["seconds"][name])[1]
+    assert empty["over_one"] == pytest.approx(empty["star"] / empty["one"])
+    shards = {path.parent.name: len(manifests.load(path).shards) for path in directory.glob("star-*/relations-*/days")}
+    assert shards == {"relations-1": 1, "relations-2": 2}
 
 
 @pytest.mark.spark

@@ -7,22 +7,27 @@ has a match, so all joins give the same rows, and their number is checked. Conte
 * *chain*: a separate pass for each join, with a shuffle and a Python stage;
 * *spark*: inner joins with the Parquet files. Small tables are broadcast. For products that are not small, the
   micro-batch is broadcast and products are scanned, which is Spark's fastest plan for them;
-* *cached*: if all tables are small, the same with tables that are cached in Spark's memory and never see an update.
+* *cached*: if all tables are small, the same with tables that are cached in Spark's memory and never see an update;
+* *one shard*: the same as *ours*, with relations of one shard, which the same number of tasks divides.
 
 All queries keep running and take turns, so that changes of the machine's speed affect all of them equally. A rate is
 the number of rows of a micro-batch divided by the median of Spark's ``triggerExecution``.
+
+The fixed cost of a star is measured with micro-batches without rows, in turns with a single join with products.
 """
 
 from __future__ import annotations
 
 import datetime
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -42,6 +47,8 @@ TURNS = 3
 SMALL_PRODUCTS = 200_000
 """Maximum number of products that Spark also broadcasts."""
 _SMALL_MEMORY = 16_000_000
+_FILL_OF_SPARK = 8
+"""Maximum number of micro-batches before the measurement of Spark's own joins: they keep only compiled code."""
 
 
 @contextmanager
@@ -71,12 +78,15 @@ def bench_star(spark: SparkSession, plan: StarPlan, directory: Path, note: Note 
     Returns
     -------
     dict
-        Ready for JSON: rates in rows per second (``ours``, ``chain``, ``spark``), their ratios, and the parameters.
+        Ready for JSON: rates in rows per second (``ours``, ``chain``, ``spark``…), their ratios, the seconds of a
+        micro-batch without rows (``empty``), and the parameters.
     """
     star = _Star(spark, plan, directory)
     contestants: dict[str, Transform] = {"ours": star.in_one_pass, "chain": star.in_a_chain, "spark": star.by_spark}
     if plan.products <= SMALL_PRODUCTS:
         contestants["cached"] = star.by_spark_cached
+    if plan.shards > 1:
+        contestants["one_shard"] = _Star(spark, replace(plan, shards=1), directory).in_one_pass
     files = sorted(plan.sales(directory).glob("part-*.parquet"))[: plan.files]
     schema = spark.read.parquet(str(files[0])).schema
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in contestants}
@@ -88,21 +98,37 @@ def bench_star(spark: SparkSession, plan: StarPlan, directory: Path, note: Note 
         }
         before = {}
         for name, query in queries.items():
-            # Spark's own joins keep only compiled code between micro-batches
-            some = files[: plan.fill] if name in ("ours", "chain") else files[: min(plan.fill, 8)]
+            some = files[: min(plan.fill, _FILL_OF_SPARK)] if name in ("spark", "cached") else files[: plan.fill]
             before[name] = query.feed(some, [plan.batch_rows] * len(some))
         for turn in range(TURNS):
             part = measured[turn * len(measured) // TURNS : (turn + 1) * len(measured) // TURNS]
             for name, query in queries.items():
                 found[name] += query.feed(part, [plan.batch_rows] * len(part))
+        with FedQuery(spark, schema, "one join", star.one_join, Path(temporary), note) as one:
+            one.feed(files[:1], [plan.batch_rows])
+            empty = _without_rows(plan, files[0], Path(temporary), {"star": queries["ours"], "one": one})
     joins = {name: times(progress, before[name], plan.batch_rows) for name, progress in found.items()}
     rates = {name: one["rows_per_second"] for name, one in joins.items()}
     ratios = {f"over_{name}": rates["ours"] / rate for name, rate in rates.items() if name != "ours"}
     return {
         "products": plan.products, "dimensions": len(KEYS), "batch": plan.batch_rows, **rates, **ratios,
-        "joins": joins, "plan": asdict(plan), "machine": describe_machine(directory), "spark_version": spark.version,
+        "empty": empty, "joins": joins, "plan": asdict(plan), "machine": describe_machine(directory), "spark_version": spark.version,
         "commit": code_version(), "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
+
+
+def _without_rows(plan: StarPlan, file: Path, work: Path, queries: dict[str, FedQuery]) -> dict[str, Any]:
+    """Return the seconds of micro-batches without rows, measured in turns."""
+    empty = work / "empty.parquet"
+    pq.write_table(pq.read_schema(file).empty_table(), empty)
+    seconds: dict[str, list[float]] = {name: [] for name in queries}
+    for turn in range(TURNS + 1):
+        for name, query in queries.items():
+            count = max(1, plan.batches // TURNS)
+            found = times(query.feed([empty] * count, [0] * count), [], 0)["seconds"]
+            seconds[name] += found if turn else []  # the first turn compiles code
+    medians = {name: statistics.median(some) for name, some in seconds.items()}
+    return medians | {"over_one": medians["star"] / medians["one"], "seconds": seconds}
 
 
 class _Star:
@@ -127,6 +153,10 @@ class _Star:
             path, settings = self._settings(key)
             dimensions.append(dimension(path, **settings))
         return enrich(sales, dimensions)
+
+    def one_join(self, sales: DataFrame) -> DataFrame:
+        path, settings = self._settings("product_id")
+        return join(sales, path, **settings)
 
     def in_a_chain(self, sales: DataFrame) -> DataFrame:
         for key in KEYS:

@@ -4,7 +4,7 @@
 
     DIRECTORY/star-2000000-100000/
         products/ customers/ stores/ days/    master tables as Parquet, for Spark's own joins
-        relations/NAME/                       the same as relations
+        relations-2/NAME/                     the same as relations of two shards
         sales-100000/                         the stream, one file per micro-batch
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -109,11 +109,12 @@ def write_star(plan: StarPlan, directory: Path, wrote: Report = lambda _: None) 
         file = folder / "part-00000.parquet"
         if not file.exists():
             _write_master(batches, file, wrote)
-        relation = plan.relation(directory, name)
-        if not relation.exists():
-            key = ds.dataset(folder).schema.names[0]
-            data = ds.dataset(folder).scanner().to_reader()
-            Relation.build(data, relation, key=key, shards=plan.shards, unique=True).close()
+        for shards in sorted({1, plan.shards}):
+            relation = replace(plan, shards=shards).relation(directory, name)
+            if not relation.exists():
+                key = ds.dataset(folder).schema.names[0]
+                data = ds.dataset(folder).scanner().to_reader()
+                Relation.build(data, relation, key=key, shards=shards, unique=True).close()
     plan.sales(directory).mkdir(exist_ok=True)
     for number in range(plan.files):
         file = plan.sales(directory) / f"part-{number:05d}.parquet"

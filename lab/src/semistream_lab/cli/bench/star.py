@@ -86,15 +86,17 @@ def _advance(bars: Progress, task: TaskID, done: int) -> None:
 def rates_of_points(points: list[dict[str, Any]]) -> Table:
     """Return the rates of all points as a table."""
     table = Table(header_style="bold", box=box.SIMPLE_HEAD)
-    for heading in ("products", "batch", "one pass", "chain", "Spark", "cached"):
+    for heading in ("products", "batch", "one pass", "chain", "Spark", "cached", "one shard", "no rows"):
         table.add_column(heading, justify="right", no_wrap=True)
     for point in points:
         others = [
             f"{format_count(point[name])}/s\n{point[f'over_{name}']:.2f}×" if name in point else "–"
-            for name in ("chain", "spark", "cached")
+            for name in ("chain", "spark", "cached", "one_shard")
         ]
+        empty = point["empty"]
         table.add_row(
             format_count(point["products"]), format_count(point["batch"]),
             f"[bold]{format_count(point['ours'])}/s[/bold]", *others,
+            f"{1000 * empty['star']:.0f} ms\n{empty['over_one']:.2f}× one join",
         )  # fmt: skip
     return table
