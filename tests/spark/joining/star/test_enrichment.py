@@ -66,9 +66,30 @@ def test_a_share_never_refuses_small_relations(tmp_path: Path) -> None:
     for name in ("stores", "days"):
         table = pa.table({"id": range(500), "name": [f"{name} {i}" for i in range(500)]})
         semistream.Relation.build(table, tmp_path / name, key="id").close()
-    places = [(tmp_path / name).absolute() for name in ("stores", "days", "days")]
-    shares = enrichment._shares("5%", places)
-    assert shares == {place: need_of(place).whole for place in places}
+    dimensions = [semistream.dimension(tmp_path / name, on="id") for name in ("stores", "days", "days")]
+    shares = enrichment._shares("5%", dimensions)
+    assert shares == {one.place: need_of(one.place).whole for one in dimensions}
+
+
+def test_a_relation_under_two_keys_has_one_share(tmp_path: Path) -> None:
+    table = pa.table({"id": range(5000), "name": [f"user {i}" for i in range(5000)]})
+    semistream.Relation.build(table, tmp_path / "users", key="id").close()
+    several = pa.table({"id": [1, 1, 2], "name": ["a", "b", "c"]})
+    semistream.Relation.build(several, tmp_path / "names", key="id").close()
+
+    def shares(memory: int, name: str = "users", **second: object) -> dict[str, int]:
+        dimensions = [
+            semistream.dimension(tmp_path / name, on="buyer"),
+            semistream.dimension(tmp_path / name, on="seller", **second),
+        ]  # fmt: skip
+        return {place.name: nbytes for place, nbytes in enrichment._shares(memory, dimensions).items()}
+
+    assert need_of((tmp_path / "users").absolute()).whole < MB
+    assert shares(MB) == {"users": need_of((tmp_path / "users").absolute()).whole}, "both use one copy"
+    assert shares(100_000) == {"users": 50_000}, "each has a cache of its own"
+    for second in ({"hold": False}, {"warm": False}, {"algorithm": "inlj"}, {"on_missing": "park", "park_for": 1}):
+        assert shares(MB, **second)["users"] == need_of((tmp_path / "users").absolute()).whole // 2
+    assert shares(MB, "names")["names"] == need_of((tmp_path / "names").absolute()).whole // 2, "several rows per key"
 
 
 def test_something_else_than_a_dimension_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,7 +21,7 @@ from semistream.relation.storage.secondary_index import Columns
 from semistream.relation.stores.store_path import Place, place_of
 from semistream.spark.joining.join_plan import ALGORITHM, plan_join
 from semistream.spark.joining.missing import After, OnMissing
-from semistream.spark.joining.star.star_budget import need_of, split
+from semistream.spark.joining.star.star_budget import Need, need_of, split
 from semistream.spark.joining.stream_join import joined
 
 __all__ = ["Dimension", "dimension", "enrich"]
@@ -54,6 +55,18 @@ class Dimension:
         ):
             return self.relation.manifest.by
         return cast("Columns | None", self.settings.get("by"))
+
+    def shares_image(self, need: Need) -> bool:
+        """Return whether this dimension uses the same copy of R as others with R, if R fits into its memory."""
+        given = self.settings
+        one_answer = need.unique if given.get("as_of") is None else given.get("condition", "equal") == "equal"
+        return (
+            one_answer
+            and given.get("hold") is not False
+            and given.get("warm", True)
+            and given.get("on_missing") != "park"
+            and given.get("algorithm", ALGORITHM) == ALGORITHM
+        )
 
 
 def dimension(
@@ -136,7 +149,7 @@ def enrich(stream: DataFrame, dimensions: Sequence[Dimension], *, memory: int | 
                 f"the memory of enrich is divided among relations in the order of their keys; give the dimension by "
                 f"{', '.join(listed(by))} of {one.place} its own memory="
             )
-    shares = {} if memory is None else _shares(memory, [one.place for one in given if one.memory is None])
+    shares = {} if memory is None else _shares(memory, [one for one in given if one.memory is None])
     frame = stream
     for one in given:
         budget = shares.get(one.place) if one.memory is None else one.memory
@@ -145,12 +158,20 @@ def enrich(stream: DataFrame, dimensions: Sequence[Dimension], *, memory: int | 
     return frame
 
 
-def _shares(memory: int | float | str, places: Sequence[Place]) -> dict[Place, int]:
-    """Return the bytes for each relation."""
-    needs = [need_of(place) for place in dict.fromkeys(places)]
-    total = parse_bytes(memory, of=sum(need.nbytes for need in needs))
-    if not is_share(memory):
-        return dict(split(total, needs))
-    small = {need.path: need.whole for need in needs if need.small}
-    large = [need for need in needs if not need.small]
-    return small | dict(split(max(total - sum(small.values()), total // 2, 1), large))
+def _shares(memory: int | float | str, dimensions: Sequence[Dimension]) -> dict[Place, int]:
+    """Return the bytes for each dimension with a relation.
+
+    Dimensions with the same relation share one copy of it if it is held whole. Otherwise each has a cache of its own,
+    in an equal part of the relation's bytes.
+    """
+    uses = Counter(one.place for one in dimensions)
+    needs = {place: need_of(place) for place in uses}
+    total = parse_bytes(memory, of=sum(need.nbytes for need in needs.values()))
+    small = {place: need.whole for place, need in needs.items() if need.small and is_share(memory)}
+    rest = [need for place, need in needs.items() if place not in small]
+    found = split(max(total - sum(small.values()), total // 2, 1) if small else total, rest)
+    alone = {one.place for one in dimensions if not one.shares_image(needs[one.place])}
+    return small | {
+        place: nbytes if nbytes >= needs[place].whole and place not in alone else max(1, nbytes // uses[place])
+        for place, nbytes in found.items()
+    }

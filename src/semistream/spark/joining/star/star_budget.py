@@ -37,6 +37,8 @@ class Need:
     nbytes: int
     whole: int
     """Bytes to hold the relation whole, with room to grow."""
+    unique: bool = True
+    """Whether the relation has one row per key."""
 
     @property
     def small(self) -> bool:
@@ -48,7 +50,7 @@ def need_of(path: Place) -> Need:
     """Return what the newest version of a relation needs."""
     manifest = manifests.load(path)
     nbytes = bytes_in_memory(manifest)
-    return Need(path, nbytes, room_for(manifest.rows, nbytes, dated=manifest.times is not None))
+    return Need(path, nbytes, room_for(manifest.rows, nbytes, dated=manifest.times is not None), manifest.unique)
 
 
 def split(total: int, needs: Sequence[Need], rate_of: Callable[[Place], Rate] | None = None) -> Mapping[Place, int]:
