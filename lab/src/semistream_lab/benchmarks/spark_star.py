@@ -112,8 +112,9 @@ def bench_star(spark: SparkSession, plan: StarPlan, directory: Path, note: Note 
     ratios = {f"over_{name}": rates["ours"] / rate for name, rate in rates.items() if name != "ours"}
     return {
         "products": plan.products, "dimensions": len(KEYS), "batch": plan.batch_rows, **rates, **ratios,
-        "empty": empty, "joins": joins, "plan": asdict(plan), "machine": describe_machine(directory), "spark_version": spark.version,
-        "commit": code_version(), "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "empty": empty, "joins": joins, "plan": asdict(plan), "machine": describe_machine(directory),
+        "spark_version": spark.version, "commit": code_version(),
+        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
 
 
