@@ -32,13 +32,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from semistream.core.machine import describe_machine
-from semistream.core.units import parse_bytes
+from semistream.core.units import parse_bytes, whole_relation
 from semistream.relation.relation import Relation
 from semistream.spark.joining.star.enrichment import dimension, enrich
+from semistream.spark.joining.star.stage import remembered
+from semistream.spark.joining.star.star_budget import need_of
 from semistream.spark.joining.stream_join import join
 from semistream.spark.sessions import session
 from semistream_lab.benchmarks.fed_query import FedQuery, Note, Transform, times
-from semistream_lab.benchmarks.join_rates import code_version
+from semistream_lab.benchmarks.join_rates import BenchError, code_version
 from semistream_lab.benchmarks.star_data import KEYS, StarPlan
 
 __all__ = ["SMALL_PRODUCTS", "bench_star", "star_session"]
@@ -46,7 +48,6 @@ __all__ = ["SMALL_PRODUCTS", "bench_star", "star_session"]
 TURNS = 3
 SMALL_PRODUCTS = 200_000
 """Maximum number of products that Spark also broadcasts."""
-_SMALL_MEMORY = 16_000_000
 _FILL_OF_SPARK = 8
 """Maximum number of micro-batches before the measurement of Spark's own joins: they keep only compiled code."""
 
@@ -143,7 +144,8 @@ class _Star:
         name, prefix = KEYS[key]
         path = self._plan.relation(self._directory, name)
         with Relation.open(path) as relation:
-            memory = max(_SMALL_MEMORY, 2 * relation.nbytes)
+            # enough to hold R whole: in one image, and in a join by page
+            memory = max(need_of(path).whole, whole_relation(relation.nbytes, relation.row_count))
             if name == "products" and self._plan.products > SMALL_PRODUCTS:
                 memory = parse_bytes(self._plan.memory, of=relation.nbytes)
         return path, {"on": key, "how": "inner", "prefix": prefix, "memory": memory}
@@ -153,7 +155,11 @@ class _Star:
         for key in KEYS:
             path, settings = self._settings(key)
             dimensions.append(dimension(path, **settings))
-        return enrich(sales, dimensions)
+        joined = enrich(sales, dimensions)
+        stage = remembered(joined)
+        if stage is None or len(stage.plans) < len(dimensions):
+            raise BenchError("enrich does not join all dimensions in one pass; please report this as a bug")
+        return joined
 
     def one_join(self, sales: DataFrame) -> DataFrame:
         path, settings = self._settings("product_id")
