@@ -132,6 +132,12 @@ def test_changes_agree_with_a_model(tmp_path: Path, shards: int) -> None:
         (pa.timestamp("s", "UTC"), dt.datetime(2026, 1, 1, tzinfo=dt.UTC), 1767225600),
         (pa.int32(), 7, 7),
         (pa.timestamp("us"), pa.scalar(5, pa.timestamp("us")), 5),
+        (pa.timestamp("s"), pa.scalar(2**60, pa.timestamp("s")), 2**60),  # a year that Python does not have
+        (pa.timestamp("ns", "UTC"), pa.scalar(1_000_000_001, pa.timestamp("ns", "UTC")), 1_000_000_001),
+        (pa.timestamp("us"), "0001-01-01", -62135596800 * 10**6),  # nanoseconds have neither of these years
+        (pa.timestamp("ms"), dt.datetime(9999, 12, 31), 253402214400 * 10**3),
+        (pa.timestamp("us"), np.datetime64("2026-01-01"), 1767225600 * 10**6),
+        (pa.uint64(), 2**64 - 2, 2**63 - 2),
     ],
 )
 def test_moments(kind: pa.DataType, at: Any, moment: int) -> None:
@@ -146,6 +152,11 @@ def test_moments(kind: pa.DataType, at: Any, moment: int) -> None:
         (pa.timestamp("s"), "2026-01-01 00:00:00.5"),
         (pa.int8(), 300),
         (pa.timestamp("s"), None),
+        (pa.date32(), pa.scalar(86_401, pa.timestamp("s"))),
+        (pa.timestamp("us"), "2026-01-01T00:00:00Z"),
+        (pa.timestamp("us"), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)),
+        (pa.int32(), dt.date(2026, 1, 1)),
+        (pa.uint64(), 2**64),
     ],
 )
 def test_moments_that_the_type_cannot_hold(kind: pa.DataType, at: Any) -> None:

@@ -6,7 +6,7 @@ which replaces all rows of the changed keys. So it is committed in one version, 
 
 from __future__ import annotations
 
-import datetime
+import re
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,9 @@ from semistream.relation.rows.selection import keep_rows, take_rows
 
 __all__ = ["as_of_moment", "moment_of", "present_rows"]
 
+_ZONED = re.compile(r"(Z|:\d\d[+-]\d\d(:?\d\d)?|\.\d+[+-]\d\d(:?\d\d)?)$")
+"""The end of a text with a time zone."""
+
 
 def moment_of(times: ValidTimes, at: Any) -> int:
     """Return a moment, as text, a date, a datetime, a number or an Arrow scalar, as R's times are numbered.
@@ -40,26 +43,45 @@ def moment_of(times: ValidTimes, at: Any) -> int:
     >>> moment_of(times, "2026-01-01"), moment_of(times, "2026-01-01T00:00:00+01:00")
     (1767222000, 1767222000)
     """
-    kind, zone = times.type, getattr(times.type, "tz", None)
     try:
-        value = pa.array([at.as_py()], at.type) if isinstance(at, pa.Scalar) else pa.array([at])
-        if pa.types.is_timestamp(kind) and not isinstance(at, bool | int):
-            if isinstance(at, str) and (at.count("-") + at.count("+") > 2 or at.endswith("Z")):
-                value = value.cast(pa.timestamp("ns", "UTC"))
-            elif not getattr(value.type, "tz", None):
-                value = value.cast(pa.timestamp("ns"))
-                value = value if zone is None else pc.assume_timezone(value, zone)
-        if pa.types.is_date(kind) and isinstance(at, datetime.datetime):
-            raise RelationBuildError(f"at={at!r} is more exact than {times.valid_from!r}, {kind}; give a date")
-        numbers, valid = times.numbers(value.cast(kind))
-    except (pa.ArrowException, ValueError) as error:
+        numbers, valid = times.numbers(_as_time(at, times.type))
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
         raise RelationBuildError(
-            f"at={at!r} is no time of {times.valid_from!r}, which is {kind} ({error}); give a time "
-            "that this type can hold"
+            f"at={_text(at)} is no time of {times.valid_from!r}, which is {times.type} ({error}); give a time that "
+            "this type can hold"
         ) from error
     if not valid[0]:
         raise RelationBuildError("at=None is no time; give the time from which the change is valid")
     return int(numbers[0])
+
+
+def _as_time(at: Any, kind: pa.DataType) -> pa.Array:
+    """Return a moment as an array of one time; raise an error of Arrow or Python if it is no time of this type."""
+    if isinstance(at, pa.Scalar):
+        value = pa.repeat(at, 1)
+    elif isinstance(at, np.generic):
+        value = pa.array(np.array([at]))
+    else:
+        value = pa.array([at], kind if isinstance(at, int) and pa.types.is_integer(kind) else None)
+    if pa.types.is_timestamp(kind):
+        if pa.types.is_string(value.type):
+            value = value.cast(pa.timestamp(kind.unit, "UTC" if _ZONED.search(str(at)) else None))
+        if pa.types.is_date(value.type):
+            value = value.cast(pa.timestamp(kind.unit))
+        if pa.types.is_timestamp(value.type) and value.type.tz is not None and kind.tz is None:
+            raise ValueError("it has a time zone, and the column has none: give local time")
+        if pa.types.is_timestamp(value.type) and value.type.tz is None and kind.tz is not None:
+            value = pc.assume_timezone(value, kind.tz)
+    elif pa.types.is_date(kind) and pa.types.is_timestamp(value.type):
+        raise ValueError("it is more exact than a date")
+    elif pa.types.is_integer(kind) and pa.types.is_temporal(value.type):
+        raise ValueError("the times of this relation are numbers")
+    return value.cast(kind)
+
+
+def _text(at: Any) -> str:
+    """Return a moment for a message; Python cannot represent all that Arrow can."""
+    return str(value_texts(pa.repeat(at, 1))[0]) if isinstance(at, pa.Scalar) else repr(at)
 
 
 def as_of_moment(relation: Updatable, now: State, upserts: Any, deletes: Any, at: Any) -> tuple[Any, Any]:
@@ -67,13 +89,13 @@ def as_of_moment(relation: Updatable, now: State, upserts: Any, deletes: Any, at
     times = relation.times
     if times is None:
         raise RelationBuildError(
-            f"at={at!r} needs a history, but rows of this relation have no times; leave at= out, or build the relation "
-            "with valid_from="
+            f"at={_text(at)} needs a history, but rows of this relation have no times; leave at= out, or build the "
+            "relation with valid_from="
         )
     if times.valid_to is None and deletes is not None:
         raise RelationBuildError(
-            f"a delete at={at!r} ends rows, but this history has no column for their end; build it with valid_to=, or "
-            "leave at= out to remove keys with all their versions"
+            f"a delete at={_text(at)} ends rows, but this history has no column for their end; build it with "
+            "valid_to=, or leave at= out to remove keys with all their versions"
         )
     moment = moment_of(times, at)
     schema = roomy_schema(relation.schema)
@@ -101,7 +123,7 @@ def as_of_moment(relation: Updatable, now: State, upserts: Any, deletes: Any, at
     late = np.flatnonzero(begins > moment)
     if late.size:
         raise RelationBuildError(
-            f"at={at!r} is earlier than the begin of {late.size:,} rows of the changed keys"
+            f"at={_text(at)} is earlier than the begin of {late.size:,} rows of the changed keys"
             f"{_such(relation, old, late)}; a change may only follow a key's newest row: to correct history, upsert "
             "all rows of these keys without at="
         )
