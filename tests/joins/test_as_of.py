@@ -12,8 +12,10 @@ import pytest
 import semistream
 from joins.as_of_cases import answers, as_lists, facts, history
 from semistream import Relation
+from semistream.core.errors import RelationBuildError
 
 JOINS = ["oracle", "inlj", "adaptivejoin"]
+TIMES: dict[str, Any] = {"valid_from": "since", "valid_to": "until"}
 KINDS = [
     *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "Europe/Berlin")),
     *(pa.date32(), pa.date64(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint16(), pa.uint64()),
@@ -63,6 +65,23 @@ def test_times_beyond_the_relations_type(tmp_path: Path, algorithm: str) -> None
     batch = pa.record_batch({"fact": range(12), "product": [1] * 6 + [2] * 6, "at": when * 2})
     found = as_lists(joined(algorithm, relation, [batch]))
     assert found["since"] == [None, 5, 5, 5, 5, 5, None, 5, 5, None, None, None]
+
+
+@pytest.mark.parametrize("kind", [pa.uint64(), pa.int64(), pa.int8(), pa.timestamp("us")], ids=str)
+def test_rows_that_begin_at_the_first_moment(tmp_path: Path, kind: pa.DataType) -> None:
+    first = 0 if pa.types.is_unsigned_integer(kind) else -(2 ** (kind.bit_width - 1))
+
+    def moments(values: list[int]) -> pa.Array:
+        return pa.array(values, kind if pa.types.is_integer(kind) else pa.int64()).cast(kind)
+
+    rows = pa.table({"id": [1, 1], "since": moments([first, first + 2]), "until": moments([first + 1, first + 3])})
+    relation = Relation.build(rows, tmp_path / "r", "id", valid_from="since", valid_to="until")
+    batch = pa.record_batch({"fact": range(4), "product": [1] * 4, "at": moments([first + at for at in range(4)])})
+    for algorithm in JOINS:
+        found = joined(algorithm, relation, [batch]).sort_by("fact")
+        assert found["until"].equals(pa.chunked_array([moments([first + 1, 0, first + 3, 0])]).take([0, None, 2, None]))
+    with pytest.raises(RelationBuildError, match="1 rows end at or before their begin"):
+        Relation.build(rows.set_column(2, "until", moments([first, first + 3])), tmp_path / "s", "id", **TIMES)
 
 
 @pytest.mark.parametrize("algorithm", JOINS)

@@ -113,3 +113,12 @@ def test_what_is_open_is_refused(tmp_path: Path) -> None:
         assert relation.to_table().column("since").to_pylist() == times([5, 10]).to_pylist()
         with pytest.raises(RelationBuildError, match="no column for its end; build it with valid_to"):
             _prepared(relation, None, endless.select(["id", "since"]))
+
+
+def test_a_delete_at_the_first_moment(tmp_path: Path) -> None:
+    """The row that begins there is gone; no number is before this moment."""
+    kind = pa.uint64()
+    rows = pa.table({"id": [1, 1, 2], "since": pa.array([0, 5, 0], kind), "until": pa.array([None] * 3, kind)})
+    with Relation.build(rows, tmp_path / "r", "id", valid_from="since", valid_to="until") as relation:
+        relation.install(_prepared(relation, None, pa.table({"id": [1, 2], "since": pa.array([0, 0], kind)})))
+        assert relation.to_table().to_pylist() == [{"id": 1, "since": 5, "until": None}]

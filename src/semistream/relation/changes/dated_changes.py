@@ -111,8 +111,12 @@ def _ended(versions: _Versions, gone_keys: Ints, ends: Ints) -> _Versions:
     row = last_not_after(versions.begins, low, np.searchsorted(versions.keys, gone_keys, "right"), ends)
     valid = row >= low
     valid[valid] = versions.lasts[row[valid]] >= ends[valid]
-    np.minimum.at(versions.lasts, row[valid], ends[valid] - 1)
-    return versions.kept(versions.lasts >= versions.begins)
+    row, ends = row[valid], ends[valid]
+    empty = ends == versions.begins[row]
+    np.minimum.at(versions.lasts, row[~empty], ends[~empty] - 1)  # before an empty row there may be no number
+    left = np.ones(versions.keys.size, bool)
+    left[row[empty]] = False
+    return versions.kept(left)
 
 
 def _with_ends(times: ValidTimes, versions: _Versions) -> pa.RecordBatch:

@@ -173,9 +173,10 @@ class ValidTimes:
 
     def check(self, keys: Ints, begins: Ints, lasts: Ints, batch: pa.RecordBatch) -> None:
         """Raise unless rows in the order of key and time are versions that follow each other."""
-        inverted = begins > lasts
+        inverted = np.zeros(begins.size, bool)
         if self.valid_to is not None:
-            inverted |= (lasts != OPEN) & (lasts == np.iinfo(np.int64).min)
+            ends, closed = self.numbers(batch.column(self.valid_to))
+            inverted = closed & (ends <= begins)
         if inverted.any():
             raise RelationBuildError(
                 f"{int(inverted.sum()):,} rows end at or before their begin"
