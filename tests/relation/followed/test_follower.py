@@ -76,6 +76,15 @@ def test_only_changed_rows_are_written(tmp_path):
     assert manifests.load(path, 4).shards == manifests.load(path, 3).shards
 
 
+def test_a_column_may_have_any_name(tmp_path):
+    rows = products(range(10)).append_column("__semistream_added", pa.array([False] * 10))
+    table = delta(tmp_path, rows)
+    assert semistream.follow(table, tmp_path / "r", key="id") == 1
+    DeltaTable(table).delete("id = 3")
+    assert semistream.follow(table, tmp_path / "r") == 2
+    assert content(tmp_path / "r") == rows_of(rows.filter(pc.field("id") != 3))
+
+
 def test_change_data_feed_is_used(tmp_path, monkeypatch):
     table = delta(tmp_path, products(range(100)), configuration={"delta.enableChangeDataFeed": "true"})
     path = tmp_path / "r"

@@ -48,6 +48,18 @@ def test_no_such_table(tmp_path):
     refused(tmp_path / "nowhere", tmp_path / "r", "there is no Delta table at .*nowhere.*_delta_log")
 
 
+def test_a_history(tmp_path):
+    moments = pa.array([1, 2], pa.timestamp("us", "UTC"))
+    rows = pa.table({"id": [1, 1], "__START_AT": moments, "__END_AT": moments.take(pa.array([1, None])), "v": [1, 2]})
+    write_deltalake(tmp_path / "table", rows)
+    refused(tmp_path / "table", tmp_path / "r", "is a history.*add __START_AT to the key")
+    assert semistream.follow(tmp_path / "table", tmp_path / "r", key=["id", "__START_AT"]) == 1
+    write_deltalake(tmp_path / "table", rows.set_column(0, "id", pa.array([2, 3])), mode="append")
+    assert semistream.follow(tmp_path / "table", tmp_path / "r") == 2
+    with Relation.open(tmp_path / "r") as relation:
+        assert sorted(relation.to_table()["id"].to_pylist()) == [1, 1, 2, 3]
+
+
 def test_no_such_catalog_or_iceberg_table(tmp_path):
     refused("shop.products", tmp_path / "r", "cannot open the Iceberg catalog 'no'.*type=sql", catalog="no")
     source = IcebergHistory(tmp_path, 0)

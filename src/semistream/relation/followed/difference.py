@@ -84,7 +84,9 @@ class Difference:
         self._key = key
         self._schema = schema
         self._rows = RowCodec(schema)
-        self._sorter = KeySorter(schema.append(pa.field(_ADDED, pa.bool_())), spill, memory)
+        longest = max(map(len, schema.names))
+        self._side = pa.field(_ADDED.ljust(longest + 1, "_"), pa.bool_())  # no column of R has this name
+        self._sorter = KeySorter(schema.append(self._side), spill, memory)
         self.null_keys = 0
         """Rows with a NULL key that were added, minus those that were removed. R does not contain such rows."""
         self.more_rows = 0
@@ -100,7 +102,7 @@ class Difference:
             keys, rows = keys[valid], keep_rows(rows, valid)
         self.more_rows += rows.num_rows if changed.added else -rows.num_rows
         added = pa.array(np.full(rows.num_rows, changed.added))
-        self._sorter.add(keys, rows.append_column(pa.field(_ADDED, pa.bool_()), added))
+        self._sorter.add(keys, rows.append_column(self._side, added))
 
     def changed(self) -> Iterator[ChangedKeys]:
         """Yield the changed keys in key order, in parts that fit into memory."""

@@ -33,6 +33,7 @@ from semistream.relation.followed.difference import Difference
 from semistream.relation.followed.iceberg_source import IcebergSource
 from semistream.relation.followed.source_table import Commit, FollowError, SourceTable
 from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.keys.valid_times import END, START
 from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.shard_writer import PAGE_BYTES, stored_schema
 from semistream.relation.rows.row_codec import RowCodec
@@ -219,6 +220,12 @@ class Follower:
         """Return R's schema for a commit; raise if R cannot hold it."""
         schema = self.source.schema(commit)
         builder.check_names(schema)
+        if {START, END} <= set(schema.names) and START not in self._key:
+            raise FollowError(
+                f"{self.source.table} is a history: {START} and {END} say when its rows are valid, and a key has "
+                f"several rows; follow keeps one row per key, so add {START} to the key, or build a history from the "
+                "table's files and change it with semistream.spark.write_changes"
+            )
         codec = KeyCodec.for_schema(schema, self._key)
         RowCodec(stored_schema(schema, codec))  # raises for a type that rows cannot hold
         return schema
