@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from semistream.joins.interface.join import How
 from semistream.relation.relation import Relation
-from semistream_lab.conformance.expected import join_pairs, laboratory, paired
+from semistream_lab.conformance.expected import join_pairs, laboratory, paired, valid_pairs
 
 __all__ = ["CASES", "Case", "case"]
 
 _PAGE_BYTES = 512
 _TUPLES = 300
 _STREAM_KEY = "product"
+_MOMENT = pa.timestamp("us", "UTC")
 # Rows per key of an R with repeated keys: one row, rows within a page, and rows over many pages.
 _REPEATS = (1, 1, 2, 1, 3, 1, 9, 1, 1, 70)
 
@@ -33,6 +34,8 @@ class Case:
     stream: pa.Table
     key: tuple[str, ...]
     on: tuple[str, ...]
+    as_of: str | None = None
+    """The stream's column of times, if the relation is a history."""
     _answers: dict[Any, pa.Table] = field(default_factory=dict, repr=False)
 
     def open(self) -> Relation:
@@ -51,12 +54,25 @@ class Case:
     def partnerless(self, stream: pa.Table | None = None) -> int:
         """Return the number of stream tuples without a match in R, including NULL keys."""
         stream = self.stream if stream is None else stream
-        pairs = join_pairs(stream, self.master, self.on, self.key, "inner")
+        pairs = self._pairs(stream, "inner")
         return int(stream.num_rows) - len({row for row, _ in pairs})
 
     def _answer(self, stream: pa.Table, how: How, suffix: str) -> pa.Table:
+        return paired(stream, self.master, self.key, self._pairs(stream, how), suffix)
+
+    def _pairs(self, stream: pa.Table, how: How) -> list[tuple[int, int | None]]:
         pairs = join_pairs(stream, self.master, self.on, self.key, how)
-        return paired(stream, self.master, self.key, pairs, suffix)
+        if self.as_of is None:
+            return pairs
+        times, begins = _numbers(stream, self.as_of), _numbers(self.master, "since")
+        ends = _numbers(self.master, "until") if "until" in self.master.schema.names else [None] * len(begins)
+        return valid_pairs(pairs, times, begins, ends, how)
+
+
+def _numbers(table: pa.Table, name: str) -> list[Any]:
+    """Return times as numbers, which can be compared whatever their zone."""
+    numbers: list[Any] = table.column(name).cast(pa.int64()).to_pylist()
+    return numbers
 
 
 def _payload(rows: int, rng: np.random.Generator) -> pa.Table:
@@ -89,6 +105,26 @@ def _integers(ranks: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     present = 2 * ranks - 300
     outside = np.select([ranks % 3 == 0, ranks % 3 == 1], [-(10**9) - ranks, 2 * (ranks - count) - 299], 10**9 + ranks)
     return np.where(ranks < count, present, outside)
+
+
+def _versions(ranks: NDArray[np.int64], ends: bool) -> pa.Table:
+    """Return when rows are valid: a row of a key begins in each 100 μs, and ends before the next one or is open."""
+    rng = np.random.default_rng(len(ranks))
+    order = np.argsort(ranks, kind="stable")
+    first = np.searchsorted(ranks[order], ranks[order])
+    number = np.empty(len(ranks), np.int64)
+    number[order] = np.arange(len(ranks)) - first
+    begins = 100 * number + rng.integers(0, 50, len(ranks))
+    until = pa.array(begins + rng.integers(1, 51, len(ranks)), mask=rng.random(len(ranks)) < 0.4)
+    table = pa.table({"since": pa.array(begins).cast(_MOMENT), "until": until.cast(_MOMENT)})
+    return table if ends else table.drop_columns(["until"])
+
+
+def _times(ranks: NDArray[np.int64], versions: NDArray[np.int64]) -> pa.Array:
+    """Return a time for each tuple, NULL for some, and for some before or after all rows of its key."""
+    rng = np.random.default_rng(len(ranks))
+    number = rng.integers(0, versions[np.minimum(ranks, len(versions) - 1)])
+    return pa.array(100 * number + rng.integers(-20, 120, len(ranks)), mask=rng.random(len(ranks)) < 0.05).cast(_MOMENT)
 
 
 @cache
@@ -124,8 +160,14 @@ def case(name: str) -> Case:
         if options.get("values", "all") == "all" or (options["values"] == "fixed" and field_.name != "name"):
             master = master.append_column(field_, column)
     options.pop("values", None)
+    stream, as_of = _tuples(theirs, rng), None
+    if "valid_from" in options:
+        times = _versions(ranks, ends="valid_to" in options)
+        for field_, column in zip(times.schema, times.columns, strict=True):
+            master = master.append_column(field_, column)
+        stream, as_of = stream.append_column("at", _times(drawn, np.resize(repeats, count))), "at"
     relation = Relation.build(master, laboratory() / name, key=list(key), **{"page_size": _PAGE_BYTES, **options})
-    return Case(name, relation, master, _tuples(theirs, rng), key, on)
+    return Case(name, relation, master, stream, key, on, as_of)
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -146,5 +188,12 @@ CASES: dict[str, dict[str, Any]] = {
     "sharded": {"key": "integer", "keys": 60, "repeats": _REPEATS, "shards": 3},
     "scattered shards": {"key": "two", "keys": 60, "repeats": _REPEATS, "clustered": False, "shards": 2},
     "more shards than keys": {"key": "text", "keys": 2, "shards": 5},
-}
-"""Name → how R is built. The key is an integer, a text, or two columns; the rest are options of the build."""
+    "history": {"key": "integer", "keys": 60, "repeats": _REPEATS, "valid_from": "since", "valid_to": "until"},
+    "history of fixed rows": {
+        "key": "two", "keys": 60, "repeats": _REPEATS, "values": "fixed", "shards": 3, "valid_from": "since",
+    },
+}  # fmt: skip
+"""Name → how R is built. The key is an integer, a text, or two columns; the rest are options of the build.
+
+Only joins that support the condition ``as_of`` join histories.
+"""

@@ -33,6 +33,7 @@ _BATCH_ROWS = (1, 2, 7, 49, 50, 51)
 _BUDGETS: tuple[float, ...] = (1.0, 1.07, 1.3, 3.7, 30.0)
 # Small arrays of state, such as cursors, need no reservation.
 _SMALL_CHANGE = 1024
+_HISTORIES = tuple(name for name, options in CASES.items() if "valid_from" in options)
 
 Kind = type[Join]
 
@@ -61,7 +62,7 @@ def checks(algorithm: str) -> Iterator[Check]:
 
 
 def _all_checks(kind: Kind) -> Iterator[tuple[str, Callable[[Kind], None]]]:
-    for name in CASES:
+    for name in _with_histories(kind, *(name for name in CASES if name not in _HISTORIES)):
         for how in _HOWS:
             yield f"{name}, {how}", partial(_joins, name=name, how=how)
     for rows in _BATCH_ROWS:
@@ -94,11 +95,20 @@ _HOWS: tuple[How, How] = ("inner", "left")
 
 def _create(kind: Kind, of: Case, how: How = "left", factor: float = 2.0, **options: Any) -> Join:
     """Create a join with ``factor`` times its minimum memory."""
-    return kind(of.open(), on=of.on, how=how, memory=int(_least(kind, of) * factor), **options)
+    return kind(of.open(), how=how, memory=int(_least(kind, of) * factor), **_given(of), **options)
 
 
 def _least(kind: Kind, of: Case, schema: pa.Schema | None = None) -> int:
-    return kind.minimum_memory(of.relation, of.stream.schema if schema is None else schema, on=of.on)
+    return kind.minimum_memory(of.relation, of.stream.schema if schema is None else schema, **_given(of))
+
+
+def _given(of: Case) -> dict[str, Any]:
+    return {"on": of.on} if of.as_of is None else {"on": of.on, "as_of": of.as_of}
+
+
+def _with_histories(kind: Kind, *names: str) -> tuple[str, ...]:
+    """Return names of cases, and those of histories if the join supports them."""
+    return (*names, *_HISTORIES) if "as_of" in kind.conditions else names
 
 
 def _judge(outcome: Outcome, of: Case, how: How, stream: pa.Table | None = None) -> None:
@@ -110,7 +120,8 @@ def _judge(outcome: Outcome, of: Case, how: How, stream: pa.Table | None = None)
     assert stats.rows_in == stats.rows_done == tuples.num_rows, (stats.rows_in, stats.rows_done, tuples.num_rows)
     assert stats.rows_out == outcome.table.num_rows, (stats.rows_out, outcome.table.num_rows)
     assert stats.unmatched == of.partnerless(tuples), (stats.unmatched, of.partnerless(tuples))
-    null = sum(None in key for key in zip(*(tuples.column(name).to_pylist() for name in of.on), strict=True))
+    needed = of.on if of.as_of is None else (*of.on, of.as_of)
+    null = sum(None in key for key in zip(*(tuples.column(name).to_pylist() for name in needed), strict=True))
     assert stats.null_keys == null, (stats.null_keys, null)
     assert stats.appended == stats.evicted, f"{stats.appended} tuples were put into the table, {stats.evicted} left it"
     assert 0 <= stats.cache_hits <= stats.rows_done
@@ -130,14 +141,14 @@ def _joins(kind: Kind, name: str, how: How) -> None:
 
 
 def _joins_batches(kind: Kind, rows: int = 0, more_than_page: int = 0) -> None:
-    for name in ("fixed rows", "repeated"):
+    for name in _with_histories(kind, "fixed rows", "repeated"):
         of = case(name)
         size = rows or max(1, of.relation.layout.capacity(of.relation.page_bytes) + more_than_page)
         _judge(run(_create(kind, of), in_batches(of.stream, size)), of, "left")
 
 
 def _joins_within(kind: Kind, factor: float) -> None:
-    for name in ("unique", "large pages", "scattered"):
+    for name in _with_histories(kind, "unique", "large pages", "scattered"):
         of = case(name)
         # pass the schema: the minimum memory depends on it, and on nothing else of the stream
         join = _create(kind, of, factor=factor, schema=of.stream.schema)
@@ -145,17 +156,17 @@ def _joins_within(kind: Kind, factor: float) -> None:
 
 
 def _refuses_less(kind: Kind) -> None:
-    for name in ("unique", "large pages", "many pages", "scattered", "sharded"):
+    for name in _with_histories(kind, "unique", "large pages", "many pages", "scattered", "sharded"):
         of = case(name)
         least = _least(kind, of)
-        kind(of.open(), on=of.on, memory=least, schema=of.stream.schema)
-        less = partial(kind, of.open(), on=of.on, memory=least - 1, schema=of.stream.schema)
+        kind(of.open(), memory=least, schema=of.stream.schema, **_given(of))
+        less = partial(kind, of.open(), memory=least - 1, schema=of.stream.schema, **_given(of))
         refusal = _refused(BudgetTooSmallError, f"{least:,}", less)
         assert f"{least - 1:,}" in str(refusal), f"the value, {least - 1:,} B, is not in: {refusal}"
 
 
 def _reserves_what_it_holds(kind: Kind) -> None:
-    for name in ("repeated", "scattered", "fixed rows"):
+    for name in _with_histories(kind, "repeated", "scattered", "fixed rows"):
         of = case(name)
         for factor in (1.0, 3.0, 40.0):
             join = _create(kind, of, factor=factor)
@@ -180,22 +191,22 @@ def _holds_no_more(join: Join) -> None:
 
 
 def _keeps_invariants(kind: Kind) -> None:
-    for name in ("unique", "repeated", "scattered shards", "empty"):
+    for name in _with_histories(kind, "unique", "repeated", "scattered shards", "empty"):
         of = case(name)
         _judge(run(_create(kind, of, factor=1.2), in_batches(of.stream, 33), audit=True), of, "left")
 
 
 def _goes_on(kind: Kind, rows: int = 120) -> None:
-    of = case("sharded")
-    join = _create(kind, of)
-    for batch in in_batches(of.stream.slice(0, 40 * rows), rows):
-        tuples = pa.Table.from_batches([batch])
-        results = [*in_turns(join, batch), *join.drain()]
-        assert join.pending == 0, f"{join.pending} tuples are left after a drain"
-        assert_same_rows(pa.Table.from_batches(results, join.output_schema), of.answer("left", tuples), "a micro-batch")
-        assert list(join.drain()) == []
-    stats = join.stats
-    assert stats.rows_in == stats.rows_done == min(40 * rows, of.stream.num_rows)
+    for of in map(case, _with_histories(kind, "sharded")):
+        join = _create(kind, of)
+        for batch in in_batches(of.stream.slice(0, 40 * rows), rows):
+            tuples = pa.Table.from_batches([batch])
+            results = pa.Table.from_batches([*in_turns(join, batch), *join.drain()], join.output_schema)
+            assert join.pending == 0, f"{join.pending} tuples are left after a drain"
+            assert_same_rows(results, of.answer("left", tuples), "a micro-batch")
+            assert list(join.drain()) == []
+        stats = join.stats
+        assert stats.rows_in == stats.rows_done == min(40 * rows, of.stream.num_rows)
 
 
 def _does_nothing(kind: Kind) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "laboratory",
     "paired",
     "run",
+    "valid_pairs",
 ]
 
 _MOST_IDLE_TURNS = 20_000
@@ -59,6 +60,33 @@ def join_pairs(
         elif how == "left":
             pairs.append((row, None))
     return pairs
+
+
+def valid_pairs(
+    pairs: Iterable[tuple[int, int | None]],
+    times: Sequence[int | None],
+    begins: Sequence[int],
+    ends: Sequence[int | None],
+    how: How,
+) -> list[tuple[int, int | None]]:
+    """Return, of the pairs of an equality join, those of a row of R that is valid at the time of the tuple.
+
+    A row is valid from its begin until its end, and at most until the next row of its key begins.
+    """
+    begun: dict[int, list[int]] = {}
+    for row, partner in pairs:
+        at, rows = times[row], begun.setdefault(row, [])
+        if partner is not None and at is not None and begins[partner] <= at:
+            rows.append(partner)
+    found: list[tuple[int, int | None]] = []
+    for row, partners in begun.items():
+        latest = max(partners, key=begins.__getitem__, default=None)
+        if latest is not None:
+            at, end = times[row], ends[latest]
+            latest = None if at is not None and end is not None and end <= at else latest
+        if latest is not None or how == "left":
+            found.append((row, latest))
+    return found
 
 
 def paired(
