@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from semistream.core.arguments import listed
 from semistream.core.errors import SemistreamError
 from semistream.relation.changes.update_agreement import Listener, MovableListener
 from semistream.relation.evolving import ColumnChanges, commit_evolved
@@ -24,7 +25,7 @@ class MovingRelation(OpenRelation):
         self,
         *,
         add: Mapping[str, pa.DataType] | pa.Schema | None = None,
-        drop: Sequence[str] = (),
+        drop: str | Sequence[str] = (),
         rename: Mapping[str, str] | None = None,
         widen: Mapping[str, pa.DataType] | None = None,
         defaults: Mapping[str, Any] | None = None,
@@ -58,9 +59,8 @@ class MovingRelation(OpenRelation):
         if self._joins():
             raise self._joins_hold(path)
         new = {} if add is None else {field.name: field.type for field in add} if isinstance(add, pa.Schema) else add
-        return self._reopen(
-            commit_evolved(path, ColumnChanges(new, drop, rename or {}, widen or {}, defaults or {})).version
-        )  # fmt: skip
+        changes = ColumnChanges(new, listed(drop), rename or {}, widen or {}, defaults or {})
+        return self._reopen(commit_evolved(path, changes).version)
 
     def _stored(self, what: str) -> Place:
         if self.path is None or self.manifest is None:

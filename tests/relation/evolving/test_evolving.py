@@ -57,6 +57,11 @@ def test_readers_keep_their_version(products: Relation, tmp_path: Path) -> None:
         assert first.to_table().sort_by("id").equals(ROWS)
 
 
+def test_one_name_may_be_dropped(products: Relation) -> None:
+    products.evolve(drop="price")
+    assert "price" not in products.schema.names
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
