@@ -3,6 +3,8 @@
 A key is a small number ``k``, written as the columns of one of several kinds. A row of R has a serial number of its
 own, and its text follows from that number, so a result names the row that it claims to show and proves that it does.
 The same holds for stream tuples and their positions.
+
+If R is a history, a row begins at four times its number. Most rows are valid until the next one of their key begins.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["KINDS", "Contents", "Shape", "changed", "draw_shape", "least_page", "text_of"]
+__all__ = ["KINDS", "Contents", "Shape", "changed", "draw_shape", "least_page", "text_of", "valid_at"]
 
 Contents = dict[int, tuple[int, ...]]
 """Key → serial numbers of its rows."""
@@ -55,6 +57,23 @@ def text_of(number: int, most: int) -> str | None:
     return _LETTERS[begin : begin + length]
 
 
+def _begin(row: int) -> int:
+    return 4 * row
+
+
+def _end(row: int) -> int | None:
+    return 4 * row + 2 if row % 7 == 3 else None
+
+
+def valid_at(rows: tuple[int, ...], at: int | None) -> tuple[int, ...]:
+    """Return the row of a history that is valid at a time, if there is one."""
+    latest = max((row for row in rows if at is not None and _begin(row) <= at), default=None)
+    if latest is None or at is None:
+        return ()
+    end = _end(latest)
+    return (latest,) if end is None or at < end else ()
+
+
 @dataclass(frozen=True)
 class Shape:
     """Columns of R and of the stream, of which rows and batches are made."""
@@ -64,6 +83,8 @@ class Shape:
     """Letters of the longest text of R; 0 for rows of one length."""
     longest_note: int
     """Letters of the longest note of a stream tuple; 0 for tuples of one length."""
+    history: bool = False
+    """Whether rows of R have times, and tuples too."""
 
     @property
     def key(self) -> Kind:
@@ -73,13 +94,16 @@ class Shape:
     def schema(self) -> pa.Schema:
         """R's."""
         text = [pa.field("text", pa.string())] if self.longest else []
-        return pa.schema([*map(pa.field, self.key.names, self.key.types), pa.field("row", pa.int64()), *text])
+        times = [pa.field("since", pa.int64()), pa.field("until", pa.int64())] if self.history else []
+        keys = map(pa.field, self.key.names, self.key.types)
+        return pa.schema([*keys, pa.field("row", pa.int64()), *times, *text])
 
     @property
     def stream_schema(self) -> pa.Schema:
         note = [pa.field("note", pa.string())] if self.longest_note else []
         keys = map(pa.field, self.key.names, self.key.types)
-        return pa.schema([pa.field("position", pa.int64()), *keys, *note])
+        time = [pa.field("at", pa.int64())] if self.history else []
+        return pa.schema([pa.field("position", pa.int64()), *keys, *time, *note])
 
     def keys(self, keys: Iterable[int | None]) -> list[pa.Array]:
         """Write keys as columns; None becomes a key with a NULL in it."""
@@ -97,14 +121,24 @@ class Shape:
     def rows(self, pairs: Sequence[tuple[int | None, int]]) -> pa.Table:
         """Make rows of R of pairs of a key and a serial number."""
         columns = [*self.keys(k for k, _ in pairs), pa.array([row for _, row in pairs], pa.int64())]
+        if self.history:
+            columns += [pa.array([time(row) for _, row in pairs], pa.int64()) for time in (_begin, _end)]
         if self.longest:
             columns.append(pa.array([text_of(row, self.longest) for _, row in pairs], pa.string()))
         return pa.table(columns, schema=self.schema)
 
-    def batch(self, keys: Sequence[int | None], position: int) -> pa.RecordBatch:
+    def time_of(self, position: int, rows: tuple[int, ...]) -> int | None:
+        """Return the time of a tuple: NULL, or near a border of one of the rows of its key."""
+        if position % 29 == 7:
+            return None
+        return _begin(rows[position * 31 % len(rows)] if rows else position) + position % 7 - 2
+
+    def batch(self, keys: Sequence[int | None], position: int, times: Sequence[int | None] = ()) -> pa.RecordBatch:
         """Make stream tuples with these keys, numbered from ``position`` on."""
         numbers = range(position, position + len(keys))
         columns = [pa.array(numbers, pa.int64()), *self.keys(keys)]
+        if self.history:
+            columns.append(pa.array(times or [0] * len(keys), pa.int64()))
         if self.longest_note:
             columns.append(pa.array([text_of(number, self.longest_note) for number in numbers], pa.string()))
         return pa.record_batch(columns, schema=self.stream_schema)
@@ -121,12 +155,15 @@ def changed(contents: Contents, changes: Contents) -> Contents:
 
 def draw_shape(rng: Random) -> Shape:
     longest = rng.choice([0, 30, 380, 380, 800, 3000])
-    return Shape(rng.choice(["integer", "integer", "small", "text", "two"]), longest, rng.choice([0, 0, 40, 300, 5000]))
+    kind, note = rng.choice(["integer", "integer", "small", "text", "two"]), rng.choice([0, 0, 40, 300, 5000])
+    peek = Random()  # traces that were found before there were histories stay what they are
+    peek.setstate(rng.getstate())
+    return Shape(kind, longest, note, [peek.random() for _ in range(9)][-1] < 0.3)
 
 
 def least_page(shape: Shape) -> int:
     """Return the smallest size of pages that all of its rows fit into."""
     size = 512
-    while size < shape.longest + 130:
+    while size < shape.longest + (160 if shape.history else 130):
         size *= 2
     return size

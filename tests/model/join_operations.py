@@ -137,10 +137,11 @@ class JoinOperations:
             with Relation.open(self.path, version=version, shards=[shard]) as relation:  # type: ignore[attr-defined]
                 home = shard_of(relation, self.shape, [k for k in keys if k is not None], count)
                 handle = Handle(relation, self.shape, contents, (shard,))
+                as_of = self._as_of(algorithm)
                 join = semistream.joins.create(
-                    algorithm, relation, on=list(self.shape.key.names), how=how, memory="1MB"
+                    algorithm, relation, on=list(self.shape.key.names), how=how, memory="1MB", **as_of
                 )
-                watched = WatchedJoin(join, handle)
+                watched = WatchedJoin(join, handle, as_of=bool(as_of))
                 mine = [k for k in keys if k is not None and home[k] == shard]
                 watched.feed(mine, 0)
                 watched.drain()
@@ -164,8 +165,10 @@ class JoinOperations:
 
     def _open_join(self, rng: Random, handle: Handle) -> WatchedJoin:
         algorithm = rng.choice(_algorithms())
-        kind, shape = semistream.joins.find(algorithm), self.shape
-        options: dict[str, Any] = {"on": list(shape.key.names), "how": rng.choice(["inner", "left"])}
+        if self.shape.history and rng.random() < 0.5:
+            algorithm = rng.choice([name for name in _algorithms() if self._as_of(name)])
+        kind, shape, as_of = semistream.joins.find(algorithm), self.shape, self._as_of(algorithm)
+        options: dict[str, Any] = {"on": list(shape.key.names), "how": rng.choice(["inner", "left"]), **as_of}
         schema = shape.stream_schema
         if rng.random() < 0.6:
             options["schema"] = schema
@@ -175,7 +178,7 @@ class JoinOperations:
         if algorithm in _WARM and len(handle.history) == 1 and rng.random() < 0.5:
             arrays = self.warm.pop((handle.relation.path, handle.relation.version, handle.shards), {})
             options["arrays"] = _kept_in(arrays)
-        least = kind.minimum_memory(handle.relation, schema, on=options["on"])
+        least = kind.minimum_memory(handle.relation, schema, on=options["on"], **as_of)
         memory = int(least * rng.choice([1.0, 1.0, 1.05, 1.3, 2.5]))
         memory = rng.choice([memory, memory, 60_000, 200_000, 2_000_000])
         memory = max(memory, least)
@@ -190,7 +193,12 @@ class JoinOperations:
             join = kind(handle.relation, memory=memory, **options)
         except BudgetTooSmallError as error:
             raise AssertionError(f"{algorithm} takes {least} B at least, it says, and refuses {memory} B") from error
-        return WatchedJoin(join, handle, arrays)
+        return WatchedJoin(join, handle, arrays, as_of=bool(as_of))
+
+    def _as_of(self, algorithm: str) -> dict[str, Any]:
+        """Return the option with which a join finds the rows of a history that are valid at the time of a tuple."""
+        supported = "as_of" in semistream.joins.find(algorithm).conditions
+        return {"as_of": "at"} if self.shape.history and supported else {}
 
     def _draw_keys(self, rng: Random, handle: Handle) -> list[int | None]:
         """Draw keys of stream tuples: some far more often than others, some absent, some NULL."""

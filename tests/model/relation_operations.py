@@ -92,15 +92,16 @@ class RelationOperations:
             self.unique = rng.random() < 0.5
         elif len(self.versions) > _MOST_VERSIONS:
             return
-        shards, clustered = rng.randint(1, 5), rng.random() < 0.92
+        shards, clustered = rng.randint(1, 5), rng.random() < 0.92 or self.shape.history
         keys = rng.sample(range(self.universe), rng.randint(0, self.universe))
         contents = {k: self._new_rows(rng) for k in keys}
         size = rng.choice([self.least_page, self.least_page, 2 * self.least_page, 8192])
+        times = {"valid_from": "since", "valid_to": "until"} if self.shape.history else {}
         self.say(self.shape, f"{len(keys)} of {self.universe} keys, {shards=}, {clustered=}, {size=}")
         relation = Relation.build(
             self.shape.listed(contents), self.path, list(self.shape.key.names), page_size=size,
             fill=rng.choice([1.0, 1.0, 0.8, 0.5]), clustered=clustered, shards=shards, overwrite=not first,
-            memory=rng.choice(["512MB", "64KB"]) if rng.random() < 0.1 else "512MB",
+            memory=rng.choice(["512MB", "64KB"]) if rng.random() < 0.1 else "512MB", **times,
         )  # fmt: skip
         with relation:
             check_contents(relation, self.shape, contents)

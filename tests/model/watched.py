@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from model.data import Contents, Shape, changed, text_of
+from model.data import Contents, Shape, changed, text_of, valid_at
 from semistream.core.errors import SemistreamError
 from semistream.joins.interface.join import Join
 from semistream.relation.devices.device import DeviceError, DeviceProfile
@@ -101,12 +101,13 @@ class WatchedJoin:
     only. When nothing is pending, all tuples have left.
     """
 
-    def __init__(self, join: Join, handle: Handle, warm: dict[Any, Any] | None = None) -> None:
+    def __init__(self, join: Join, handle: Handle, warm: dict[Any, Any] | None = None, *, as_of: bool = False) -> None:
         self.join = join
         self.handle = handle
         self.warm = warm
-        self.given: dict[int, tuple[int | None, int]] = {}
-        """Position → key and the first state of R that the tuple may see."""
+        self.as_of = as_of
+        self.given: dict[int, tuple[int | None, int, int | None]] = {}
+        """Position → key, the first state of R that the tuple may see, and its time."""
         self.found: dict[int, list[int | None]] = {}
         self.updates: list[tuple[Any, Contents]] = []
         """SSIJ's own updates that are not known to be installed."""
@@ -119,12 +120,13 @@ class WatchedJoin:
         return f"{self.join.id} #{self.handle.joins.index(self) if self in self.handle.joins else '?'} of {self.handle}"
 
     def offer(self, keys: list[int | None], position: int) -> int:
-        batch = self.handle.shape.batch(keys, position)
-        taken = self.join.offer(batch)
+        shape, now = self.handle.shape, self.handle.contents
+        times = [shape.time_of(position + at, () if k is None else now.get(k, ())) for at, k in enumerate(keys)]
+        taken = self.join.offer(shape.batch(keys, position, times))
         assert 0 <= taken <= len(keys)
         state = len(self.handle.history) - 1
         for at in range(taken):
-            self.given[position + at] = (keys[at], state)
+            self.given[position + at] = (keys[at], state, times[at])
         self.offered += taken
         return taken
 
@@ -215,16 +217,21 @@ class WatchedJoin:
         assert stats.rows_in == stats.rows_done == self.offered, (
             f"{self.join.id} was offered {self.offered} tuples and says {stats.rows_in} came, {stats.rows_done} left"
         )
-        history = self.handle.history
-        for position, (k, since) in self.given.items():
+        for position, (k, _, _) in self.given.items():
             found = Counter(self.found.get(position, ()))
-            states = [history[state].get(k, ()) if k is not None else () for state in range(since, len(history))]
+            states = self._states(position)
             assert any(found == self._right(rows) for rows in states), (
                 f"{self.join.id} ({self.join.how}): tuple {position} with key {k} has rows {dict(found)}, "
                 f"and R had {states} since it came"
             )
         self.given.clear()
         self.found.clear()
+
+    def _states(self, position: int) -> list[tuple[int, ...]]:
+        """Return the rows that match a tuple in each state of R that it may see."""
+        k, since, at = self.given[position]
+        states = [state.get(k, ()) if k is not None else () for state in self.handle.history[since:]]
+        return [valid_at(rows, at) for rows in states] if self.as_of else states
 
     def _right(self, rows: tuple[int, ...]) -> Counter[int | None]:
         return Counter(rows or ((None,) if self.join.how == "left" else ()))
@@ -236,11 +243,8 @@ class WatchedJoin:
             self.join.check()
         if self.join.bounded:
             assert self.join.budget.peak <= self.join.budget.total
-        history = self.handle.history
         for position, rows in self.found.items():
-            k, since = self.given[position]
-            found = Counter(rows)
-            states = [history[state].get(k, ()) if k is not None else () for state in range(since, len(history))]
+            k, found, states = self.given[position][0], Counter(rows), self._states(position)
             assert any(found <= self._right(rows) for rows in states), (
                 f"{self.join.id} ({self.join.how}): tuple {position} with key {k} has rows {dict(found)} so far, "
                 f"and R had {states} since it came"
