@@ -184,9 +184,9 @@ class IcebergHistory(History):
         self.options = {
             "type": "sql", "uri": f"sqlite:///{self.root}/catalog.db", "warehouse": f"file://{self.root}/warehouse",
         }  # fmt: skip
-        catalog = load_catalog("test", **self.options)
-        catalog.create_namespace("shop")
-        self.table = catalog.create_table("shop.products", schema=rows.schema)
+        self.catalog = load_catalog("test", **self.options)
+        self.catalog.create_namespace("shop")
+        self.table = self.catalog.create_table("shop.products", schema=rows.schema)
         self.table.append(rows)
 
     def follower(self, path: Path, **options: Any) -> Follower:

@@ -85,6 +85,30 @@ def test_a_column_may_have_any_name(tmp_path):
     assert content(tmp_path / "r") == rows_of(rows.filter(pc.field("id") != 3))
 
 
+def test_a_nested_column_gets_a_field(tmp_path):
+    """Rows that stay keep their values in the other fields."""
+    from pyiceberg.types import LongType
+
+    history = IcebergHistory(tmp_path, 0)
+    kind = pa.struct([("a", pa.int64()), ("b", pa.string())])
+    rows = pa.table({"id": [1, 2], "s": pa.array([{"a": 1, "b": "x"}, None], kind), "l": [[1], []]})
+    table = history.catalog.create_table("shop.nested", schema=rows.schema)
+    table.append(rows)
+
+    def follow() -> list[dict]:
+        semistream.follow("shop.nested", tmp_path / "r", key="id", catalog="test", options=history.options)
+        with Relation.open(tmp_path / "r") as relation:
+            return relation.to_table().sort_by("id").to_pylist()
+
+    assert follow() == rows.to_pylist()
+    with table.update_schema() as update:
+        update.add_column(("s", "c"), LongType())
+    added = pa.array([{"a": 3, "b": None, "c": 9}], pa.struct([*kind, ("c", pa.int64())]))
+    table.append(pa.table({"id": [3], "s": added, "l": pa.array([None], pa.list_(pa.int64()))}))
+    assert follow() == table.scan().to_arrow().sort_by("id").to_pylist()
+    assert follow()[0]["s"] == {"a": 1, "b": "x", "c": None}
+
+
 def test_change_data_feed_is_used(tmp_path, monkeypatch):
     table = delta(tmp_path, products(range(100)), configuration={"delta.enableChangeDataFeed": "true"})
     path = tmp_path / "r"

@@ -297,8 +297,11 @@ class Follower:
             return None
         if old == new and schema.equals(manifest.schema):
             return manifest
+        before_ids = {one.name: one for one in old}
+        if any(before_ids.get(one.name, one) != one for one in new):
+            return None
         try:
-            return evolved_as(manifest, old, schema, new)
+            return evolved_as(manifest, [one.name for one in old], schema, [one.name for one in new])
         except RelationBuildError:
             return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow as pa
 from semistream.core.errors import MissingExtraError
 from semistream.relation.followed.source_table import (
     ChangedBatch,
+    ColumnId,
     Commit,
     ExpiredCommitError,
     FollowError,
@@ -99,14 +100,14 @@ class IcebergSource(SourceTable):
         self._check(snapshot)
         return self._schemas(self._schema_id(snapshot))
 
-    def column_ids(self, commit: str, schema: pa.Schema) -> Sequence[Hashable] | None:
+    def column_ids(self, commit: str, schema: pa.Schema) -> Sequence[ColumnId] | None:
         number = self._schema_id(self._snapshot(commit))
         fields = self._loaded.schemas()[number].fields
         defaults = any(getattr(field, "initial_default", None) is not None for field in fields)
         if defaults or not self._schemas(number).equals(schema):
             return None
         # The text of a nested type has the ids of its fields.
-        return [f"{field.field_id}: {'' if field.field_type.is_primitive else field.field_type}" for field in fields]
+        return [ColumnId(one.field_id, "" if one.field_type.is_primitive else str(one.field_type)) for one in fields]
 
     def snapshot(self, commit: Commit) -> Iterator[pa.RecordBatch]:
         snapshot = self._snapshot(commit.name)

@@ -12,6 +12,7 @@ from semistream.core.errors import SemistreamError
 
 __all__ = [
     "ChangedBatch",
+    "ColumnId",
     "Commit",
     "ExpiredCommitError",
     "FollowError",
@@ -39,6 +40,14 @@ class Commit(NamedTuple):
     name: str
     committed: float
     """Seconds since the epoch."""
+
+
+class ColumnId(NamedTuple):
+    """What identifies a column. Columns of two commits with the same name are the same, whatever R calls them."""
+
+    name: Hashable
+    nested: str = ""
+    """The type, if it is nested and its fields have ids. If it is another one, old values cannot be kept."""
 
 
 class ChangedBatch(NamedTuple):
@@ -82,14 +91,13 @@ class SourceTable(ABC):
     def schema(self, commit: Commit) -> pa.Schema:
         """Return the columns of the table at a commit. Reads only metadata."""
 
-    def column_ids(self, commit: str, schema: pa.Schema) -> Sequence[Hashable] | None:
+    def column_ids(self, commit: str, schema: pa.Schema) -> Sequence[ColumnId] | None:
         """Return what identifies each column of a commit, whose `schema` this is; None if that cannot be said.
 
-        Columns of two commits with equal ids are the same. By default the ids are names, for tables whose columns are
-        not renamed, and not dropped without writing all files again. Rows that were written before a column was added
-        have NULL in it.
+        By default the ids are the columns' names, for tables whose columns are not renamed, and not dropped without
+        writing all files again. Rows that were written before a column was added have NULL in it.
         """
-        return list(schema.names)
+        return [ColumnId(name) for name in schema.names]
 
     @abstractmethod
     def snapshot(self, commit: Commit) -> Iterator[pa.RecordBatch]:
