@@ -87,9 +87,14 @@ def _adaptive(size: Size) -> Experiment:
     samples += [
         Sample(ADAPTIVE, 1.0, adaptive(size, large, little, size.seek_seconds(0.01)), facet=FACETS["cmesh"]),
         Sample(f"CMESHJOIN{TUNED}", 1.0, cmesh(size, large, little), facet=FACETS["cmesh"]),
-        Sample(ADAPTIVE, 1.0, adaptive(size, cached, part, joined.seek_seconds), facet=FACETS["ssij"]),
-        Sample(TUNED_SSIJ, 1.0, joined, facet=FACETS["ssij"]),
-        Sample(TUNED_MESH, 1.0, mesh(size, relation(size, 0.0), part), facet=FACETS["ssij"]),
+        *(
+            Sample(name, 1.0, point, facet=FACETS["ssij"], metric="counting")
+            for name, point in (
+                (ADAPTIVE, adaptive(size, cached, part, joined.seek_seconds)),
+                (TUNED_SSIJ, joined),
+                (TUNED_MESH, mesh(size, relation(size, 0.0), part)),
+            )
+        ),
     ]
     return Experiment(
         id="beyond-2", paper=PAPER, figure="adaptivejoin", title="adaptivejoin against the papers' joins, by skew",
@@ -102,6 +107,6 @@ def _adaptive(size: Size) -> Experiment:
                   above(ADAPTIVE, f"HYBRIDJOIN{TUNED}", f"MESHJOIN{TUNED}", of_all=True, facets=(FACETS["hybrid"],)),
                   standing="beside"),
         ),
-        notes="Results are priced. MESHJOIN on SSIJ's R has skew 0, as in that paper.",
+        notes="On SSIJ's R results are counted, not materialized, and MESHJOIN has skew 0, as in that paper.",
         modelled=False,
     )  # fmt: skip

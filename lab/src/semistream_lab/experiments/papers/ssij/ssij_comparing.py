@@ -11,15 +11,18 @@ from semistream_lab.experiments.papers.ssij.ssij_setups import AUTHORS, LESS
 from semistream_lab.experiments.scales import Size
 from semistream_lab.experiments.spec import Verdict
 
-__all__ = ["COUNTED", "ENDLESS_HERE", "LOG", "RAISED_UNTIL_FULL", "metric", "notes", "with_authors"]
+__all__ = ["COUNTED", "ENDLESS_HERE", "LOG", "RAISED_UNTIL_FULL", "UNPRICED", "metric", "notes", "with_authors"]
 
 LOG = dataclasses.replace(RATE, log=True, zero=False)
 """The axis of rates."""
 
 
+UNPRICED = "Results are counted, not materialized, as in all figures of this paper."
+
+
 def notes(size: Size, *, counted: bool = False) -> str:
-    """Return how the comparison is scaled, and that results are counted."""
-    return " ".join([LESS] * size.published + [COUNTED] * (counted and size.simulated))
+    """Return how the comparison is scaled, and that results are counted; ``counted``: also why."""
+    return " ".join([LESS] * size.published + [COUNTED if counted else UNPRICED] * size.simulated)
 
 
 def metric(size: Size) -> str:

@@ -65,7 +65,7 @@ def _one_to_many(size: Size) -> Experiment:
             for part in fractions for count in many
             for name, point in contestants(size, relation(size, rows_per_key=count), part * relation(size).nbytes)
             if part == fractions[-1] or name in (EQUAL_SSIJ, MESH)
-        ) + _raised_by_keys(size, many[-1]),
+        ) + _raised_by_keys(size, many),
         claims=(
             *(
                 Claim(f"Up to {times} times MESHJOIN at K = {count}.", f"{times}×",
@@ -103,15 +103,30 @@ _SIMULATED = (
 )
 
 
-def _raised_by_keys(size: Size, count: int) -> tuple[Sample, ...]:
-    """Return both joins as published, with 5 % memory: with 10 % the paper's whole stream would fit."""
-    workload = relation(size, rows_per_key=count)
-    if not size.simulated:
-        return (Sample(SSIJ, count, published_join(size, workload, 0.1 * workload.nbytes), facet="memory 10%"),)
-    memory, facet = 0.05 * workload.nbytes, "memory 5%"
-    point = raised(size, workload, memory, (1e4, 24e4) if size.published else (1e3, 1e6))
-    authors = _fewer(size, mesh(size, workload, memory, authors=True), count)
-    return Sample(SSIJ, count, point, facet=facet, metric="sustained"), Sample(AUTHORS, count, authors, facet=facet)
+def _raised_by_keys(size: Size, many: list[int]) -> tuple[Sample, ...]:
+    """Return both joins as published. With 10 % memory the paper's whole stream would fit."""
+    if not size.simulated:  # an endless stream: the same points as with equal bytes
+        workloads = {count: relation(size, rows_per_key=count) for count in many}
+        return tuple(
+            Sample(SSIJ, count, published_join(size, workload, 0.1 * workload.nbytes), facet="memory 10%")
+            for count, workload in workloads.items()
+        )
+    samples = []
+    for part, counts in ((0.01, [many[0], many[-1]]), (0.05, many)):
+        for count in counts if size.published or part > 0.01 else []:
+            workload, facet = relation(size, rows_per_key=count), f"memory {part:.0%}"
+            memory = part * workload.nbytes
+            between = _BETWEEN[part] if size.published else (1e3, 1e6)
+            authors = _fewer(size, mesh(size, workload, memory, authors=True), count)
+            samples += [
+                Sample(SSIJ, count, raised(size, workload, memory, between), facet=facet, metric="sustained"),
+                Sample(AUTHORS, count, authors, facet=facet),
+            ]
+    return tuple(samples)
+
+
+_BETWEEN = {0.01: (2e3, 48e3), 0.05: (1e4, 24e4)}
+"""Arrival rates to search, in tuples per second, by the share of R that is memory."""
 
 
 def _more_with_memory(fractions: list[float]) -> Judge:
@@ -159,7 +174,7 @@ def _other_data(size: Size) -> Experiment:
             for facet, workload in facets
             for part in fractions
             for name, point in contestants(size, workload, part * workload.nbytes, workload.rows / 20e6)
-        ) + _raised_on_weather(size, reports) + tuple(
+        ) + _raised_on_data(size, items, reports, fractions) + tuple(
             Sample(f"{NOTED}, {facet}", 100 * fractions[0],
                    beside(size, workload, fractions[0] * workload.nbytes, workload.rows / 20e6), facet, aside=True)
             for facet, workload in facets
@@ -190,15 +205,30 @@ def _other_data(size: Size) -> Experiment:
     )  # fmt: skip
 
 
-def _raised_on_weather(size: Size, workload: Workload) -> tuple[Sample, ...]:
-    """Return SSIJ as the paper measures it, with its stream of 6 M weather reports."""
-    fraction, facet = size.pick(0.05, 0.1, 0.1), "weather"
-    memory, part = fraction * workload.nbytes, workload.rows / 20e6
-    if not size.simulated:
-        return (Sample(SSIJ, 100 * fraction, published_join(size, workload, memory, part), facet=facet),)
-    between = (1250.0, 3e4) if size.published else (1e2, 1e6)
-    point = raised(size, workload, memory, between, stream=6e6, part=part)
-    return (Sample(SSIJ, 100 * fraction, point, facet=facet, metric="sustained"),)
+def _raised_on_data(size: Size, items: Workload, reports: Workload, fractions: list[float]) -> tuple[Sample, ...]:
+    """Return SSIJ as the paper measures it: with its streams of 10 M line items and 6 M weather reports."""
+    samples = []
+    for facet, workload, stream, rates in (
+        ("TPC-H", items, 10e6, _ITEM_RATES),
+        ("weather", reports, 6e6, _REPORT_RATES),
+    ):
+        part = workload.rows / 20e6
+        for fraction in fractions:
+            memory, x = fraction * workload.nbytes, 100 * fraction
+            if not size.simulated:
+                point = published_join(size, workload, memory, part)
+                samples.append(Sample(SSIJ, x, point, facet=facet))
+            elif rates.get(fraction) or not size.published:
+                between = rates[fraction] if size.published else (1e2, 1e6)
+                point = raised(size, workload, memory, between, stream=stream, part=part)
+                samples.append(Sample(SSIJ, x, point, facet=facet, metric="sustained"))
+    return tuple(samples)
+
+
+_ITEM_RATES = {0.01: (1e3, 24e3), 0.025: (4e3, 96e3), 0.05: (5e3, 120e3)}
+_REPORT_RATES = {0.01: (200.0, 4800.0), 0.025: (500.0, 12e3), 0.05: (1250.0, 3e4), 0.1: (5e3, 120e3)}
+"""Arrival rates to search, in tuples per second, by the share of R that is memory. With 10 % memory three quarters of
+the stream of line items would fit."""
 
 
 _OTHER_PARTS = (

@@ -8,6 +8,7 @@ from semistream.joins.ssij.ssij_layout import READ_EXTRA
 from semistream_lab.experiments.experiment import Claim, Experiment
 from semistream_lab.experiments.judge.claims import falls, rises
 from semistream_lab.experiments.judge.outcome import Outcome
+from semistream_lab.experiments.papers.ssij.ssij_comparing import UNPRICED
 from semistream_lab.experiments.papers.ssij.ssij_setups import PAPER, SHORTER, locality, table_two
 from semistream_lab.experiments.scales import Size
 from semistream_lab.experiments.spec import PAGE_BYTES, Axis, Point, Printed, Sample, Taken, Verdict, Workload
@@ -43,7 +44,7 @@ def _driven(workload: Workload, memory: float, part: float, deadline: float, **s
     }  # fmt: skip
     return Point(
         task="sustained", workload=workload, algorithm="ssij", memory=int(memory) + _SCAN * (PAGE_BYTES + READ_EXTRA),
-        options=options, settings=dict(settings),
+        options=options, settings={"counted": True, **settings},
     )  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def _deadlines(size: Size) -> Experiment:
         task="delays", workload=workload, algorithm="partitioned_join", memory=int(memory), options={"in_flight": 1},
         seek_seconds=0.0085 * part, windows=3,
         settings={"rate": _PUBLISHED_MESH, "tuples": size.pick(600_000, 20_000, 50_000), "window": [0.0, 1.0],
-                  "results": True},
+                  "results": True, "counted": True},
     )  # fmt: skip
     return Experiment(
         id="ssij-16", paper=PAPER, figure="Figure 16", title="Deadlines",
@@ -93,7 +94,7 @@ def _deadlines(size: Size) -> Experiment:
         ),
         metric="sustained", modelled=False,
         published=tuple(Printed(x, y) for x, y in PUBLISHED_RATES.items()) if size.published else (),
-        notes=_SCALED.format(part=part) if size.published else "",
+        notes=f"{_SCALED.format(part=part)} {UNPRICED}" if size.published else "",
         taken=(Taken("keys of R", "250 000, so 160 tuples per key", "as in Table II, with R of 5 GB"),
                Taken("bytes of a waiting tuple", "ours for SSIJ, 164 for MESHJOIN",
                      "because MESHJOIN's delay at its highest rate, one pass over R, does not depend on them")),
@@ -141,7 +142,8 @@ def _mesh_delay(outcome: Outcome) -> tuple[float, float]:
     """Return MESHJOIN's highest rate, and how long a tuple stays at that rate, in seconds at the paper's size."""
     record = outcome.aside[SLOW]
     waiting = record["memory_parts"]["stream table"] / record["waiting_bytes"]
-    return record["rate"], waiting / record["rate"] / _full_size(outcome)
+    rate = record.get("counting", record["rate"])
+    return rate, waiting / rate / _full_size(outcome)
 
 
 def _order_above(outcome: Outcome) -> Verdict:
@@ -180,7 +182,11 @@ def _bursts(size: Size) -> Experiment:
         task="burst", workload=workload, algorithm="ssij", memory=int(memory), seek_seconds=0.0085 * part,
         options={"input_limit": int(memory / 40), **table_two(part, memory, workload)},
     )  # fmt: skip
-    settings = {"tuples": size.pick(1_000_000, 100_000, 200_000), "most": size.pick(20_000_000, 2_000_000, 4_000_000)}
+    settings = {
+        "tuples": size.pick(1_000_000, 100_000, 200_000),
+        "most": size.pick(20_000_000, 2_000_000, 4_000_000),
+        "counted": True,
+    }
 
     def as_long(outcome: Outcome) -> Verdict:
         found = [(one.x, one.y / part, one.record["nominal"]) for one in outcome.line("dynamic memory")]
@@ -211,5 +217,5 @@ def _bursts(size: Size) -> Experiment:
         ),
         metric="duration", modelled=False,
         published=tuple(Printed(x, y * part) for x, y in bursts.items()) if size.published else (),
-        notes=SHORTER if size.published else "",
+        notes=f"{SHORTER} {UNPRICED}" if size.published else "",
     )  # fmt: skip

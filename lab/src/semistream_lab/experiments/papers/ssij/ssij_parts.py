@@ -12,9 +12,9 @@ from semistream_lab.experiments.judge.claims import SIGNIFICANTLY, Judge, above,
 from semistream_lab.experiments.judge.outcome import Found, Outcome
 from semistream_lab.experiments.papers.cmesh import MEMORY, RATE
 from semistream_lab.experiments.papers.settings import both_settings
+from semistream_lab.experiments.papers.ssij.ssij_comparing import UNPRICED, metric, notes
 from semistream_lab.experiments.papers.ssij.ssij_setups import (
     KEY_ROWS,
-    LESS,
     PAPER,
     SHORTER,
     index_join,
@@ -68,7 +68,7 @@ def _dynamic(size: Size) -> Experiment:
         made = point(part, options)
         # as in the paper, the stream ends after 20 intervals, and tuples still in memory then need not be served
         between = size.pick([3e4, 3e5], [1e4, 1e6], [])
-        settings = {"tuples": 20 * workload.interval_rows, "between": between, "trials": 7}
+        settings = {"tuples": 20 * workload.interval_rows, "between": between, "trials": 7, "counted": True}
         limit = int((1.0 - float(str(options.get("cache_share", 0.0)))) * made.memory / _INPUT_BYTES)
         return dataclasses.replace(
             made, task="sustained", settings=settings, options={"input_limit": limit, **made.options}
@@ -95,8 +95,8 @@ def _dynamic(size: Size) -> Experiment:
             Claim("The gain of dynamic memory grows with memory.", "increases with memory",
                   **both_ways(size, _gain_grows)),
         ),
-        modelled=False,
-        notes=f"{SHORTER} {RAISED}" if size.published else "",
+        metric=metric(size), modelled=False,
+        notes=f"{SHORTER} {RAISED} {UNPRICED}" if size.published else "",
     )  # fmt: skip
 
 
@@ -202,7 +202,7 @@ def _replacement(size: Size) -> Experiment:
             Claim("Pages by utility are above pages by recent use.", "superior",
                   **both_settings(above, "SSIJ, utility", "SSIJ, LRU")),
         ),
-        notes=LESS if size.published else "",
+        metric=metric(size), notes=notes(size),
     )  # fmt: skip
 
 
@@ -226,5 +226,5 @@ def _fill(size: Size) -> Experiment:
             for line, part in zip(lines, budgets, strict=True) for fill in fills
         ),
         claims=(Claim("Throughput falls as pages are filled less.", "large impact", all_rise),),
-        notes=LESS if size.published else "",
+        metric=metric(size), notes=notes(size),
     )  # fmt: skip
