@@ -141,7 +141,6 @@ def report(
     ] = False,
 ) -> None:
     """Judge every claim by the raw results and write a report in HTML and in Markdown with pictures."""
-    from semistream_lab.experiments.headlines.table import headline_rows
     from semistream_lab.experiments.judge.verdicts import statuses
     from semistream_lab.experiments.measure.store import COMMITTED, ResultsError, Store
     from semistream_lab.experiments.report.write import write_report
@@ -160,28 +159,28 @@ def report(
         output = output or results / f"report-{device.value}-{scale.value}"
         results, store = committed.path.parent, committed
     judged = _judged(device, scale, results)
-    today = _today(device, scale)
+    rows = _headlines(judged, device, scale)
     if as_json:
-        rows = headline_rows([] if device == _Device.real else judged, judged if device == _Device.real else today)
         print_json({"headlines": {row.headline.id: row.as_json() for row in rows}, "claims": statuses(judged)})
         return
     with errors.status("drawing …") as status:
         written = write_report(
             judged, store.environments(), output or results / f"report-{device.value}-{scale.value}",
-            models_of=store.models_of(), today=today,
+            models_of=store.models_of(), rows=rows,
             progress=lambda name: status.update(f"drawing {name} …"),
         )  # fmt: skip
     _print_verdicts(judged)
     out.print(f"{written[0]}\n{written[1]}", markup=False)
 
 
-def _today(device: _Device, scale: _Scale) -> list[Any]:
-    """Return the judged experiments of the committed real run, for the headlines of a full simulated run."""
+def _headlines(judged: list[Any], device: _Device, scale: _Scale) -> list[Any]:
+    """Return the rows of the headlines. A full run of one device gets the committed results of the other."""
+    from semistream_lab.experiments.headlines.table import headline_rows
     from semistream_lab.experiments.measure.store import COMMITTED
 
-    if device == _Device.real or scale != _Scale.full:
-        return []
-    return _judged(_Device.real, scale, COMMITTED / "real")
+    other = _Device.simulated if device == _Device.real else _Device.real
+    others = _judged(other, scale, COMMITTED / other.value) if scale == _Scale.full else []
+    return headline_rows(*((others, judged) if device == _Device.real else (judged, others)))
 
 
 def _judged(device: _Device, scale: _Scale, results: Path, ids: list[str] | None = None) -> list[Any]:

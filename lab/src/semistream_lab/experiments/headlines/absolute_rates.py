@@ -55,7 +55,8 @@ _STATED = (
 
 
 def absolute_rates(judged: Iterable[Judged]) -> list[list[str]]:
-    """Return the rows of the table; empty cells where nothing was measured."""
+    """Return the rows of the table, with empty cells where nothing was measured; no rows for a real device."""
+    judged = [one for one in judged if not one.outcome.real]
     outcomes = {one.experiment.id: one.outcome for one in judged if one.outcome.measured()}
     rows = []
     for stated in _STATED:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from semistream_lab.experiments.confidence import interval
 from semistream_lab.experiments.judge.machine_prices import MachinePrices, repriced
 from semistream_lab.experiments.papers.settings import EQUAL, TUNED
 from semistream_lab.experiments.spec import Figure, Sample
@@ -31,6 +33,28 @@ class Found:
     model: float | None
     record: Record
     facet: str = ""
+    seeds: int = 1
+    """Streams that were measured, each with its own seed; the number is then their mean."""
+
+
+Place = tuple[str, str, float]
+
+
+def _by_place(measured: Iterable[tuple[Sample, Found]]) -> dict[Place, list[Found]]:
+    """Return the numbers of each panel, line and x position: several if several seeds were measured there."""
+    places: dict[Place, dict[int, Found]] = {}
+    for sample, found in measured:
+        places.setdefault((sample.facet, sample.series, sample.x), {})[sample.point.workload.seed] = found
+    return {place: list(seeds.values()) for place, seeds in places.items()}
+
+
+def _mean(found: list[Found]) -> Found:
+    """Return the mean of several seeds, with the interval of this mean; the record is the first one's."""
+    if len(found) == 1:
+        return found[0]
+    values = [one.y for one in found]
+    mean = sum(values) / len(values)
+    return dataclasses.replace(found[0], y=mean, interval=interval(values), seeds=len(found))
 
 
 class Outcome:
@@ -65,9 +89,9 @@ class Outcome:
             elif sample.aside:
                 self.aside[sample.series] = record
             else:
-                found = self._found(sample, record)
-                self._measured.append((sample, found))
-                self._lines.setdefault((sample.facet, sample.series), []).append(found)
+                self._measured.append((sample, self._found(sample, record)))
+        for place, group in _by_place(self._measured).items():
+            self._lines.setdefault(place[:2], []).append(_mean(group))
         for line in self._lines.values():
             line.sort(key=lambda found: found.x)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from semistream.workloads.keys.zipf import ZipfLaw
+from semistream_lab.experiments.confidence import interval
 from semistream_lab.experiments.measure.both_sides import key_source, open_sides
 from semistream_lab.experiments.measure.database_rates import join_rate
 from semistream_lab.experiments.measure.driven import highest_rate, late_tuples, time_of_burst
@@ -18,27 +18,10 @@ from semistream_lab.experiments.measure.timed import TimedRun, arrivals_of
 from semistream_lab.experiments.measure.windows import Run
 from semistream_lab.experiments.spec import DeviceKind, Point
 
-__all__ = ["interval", "measure", "tasks"]
+__all__ = ["measure", "tasks"]
 
 Record = dict[str, Any]
 Task = Callable[[Point, DeviceKind, Path], Record]
-
-# Two-sided 95 % quantiles of Student's t for 1, 2, … degrees of freedom.
-_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
-
-
-def interval(values: Sequence[float]) -> float:
-    """Return half the width of the 95 % confidence interval of the mean.
-
-    >>> round(interval([10.0, 11.0, 9.0]), 2)
-    2.48
-    """
-    n = len(values)
-    if n < 2:
-        return 0.0
-    mean = sum(values) / n
-    variance = sum((value - mean) ** 2 for value in values) / (n - 1)
-    return _STUDENT[min(n - 1, len(_STUDENT)) - 1] * math.sqrt(variance / n)
 
 
 def measure_rate(point: Point, device: DeviceKind, directory: Path) -> Record:

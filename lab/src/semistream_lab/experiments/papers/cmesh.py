@@ -18,6 +18,7 @@ from semistream_lab.experiments.judge.claims import (
 )
 from semistream_lab.experiments.judge.outcome import Outcome
 from semistream_lab.experiments.judge.papers_formulas import close_match, derivative_optimum
+from semistream_lab.experiments.papers.data_sets import many_reports, orders
 from semistream_lab.experiments.papers.reasons.cmesh_reasons import (
     CMESH,
     MESH,
@@ -300,15 +301,7 @@ def _best_gain(fraction: float, size: Size) -> float:
 
 
 def _other_data(size: Size) -> list[Experiment]:
-    factor = size.pick(100.0, 1.0, 2.0)
-    # stored rows of Customer are 180 bytes on average
-    orders = Workload(
-        kind="tpch-orders", rows=int(150_000 * factor), row_bytes=180, exponent=0.0, shape="random", scale_factor=factor
-    )
-    reports = Workload(
-        kind="weather", rows=size.pick(20_000_000, 400_000, 1_000_000), row_bytes=128, stream_bytes=128,
-        rows_per_key=size.pick(555, 11, 28), exponent=0.0, shape="random",
-    )  # fmt: skip
+    customers, weather = orders(size), many_reports(size)
     fractions = size.pick([0.01, 0.025, 0.05, 0.1], [0.02, 0.1], [0.01, 0.1])
 
     def both(workload: Workload) -> tuple[Sample, ...]:
@@ -322,8 +315,9 @@ def _other_data(size: Size) -> list[Experiment]:
     return [
         Experiment(
             id="cmesh-3e", paper=PAPER, figure="Figure 3(e)", title="TPC-H: Orders with Customer",
-            setup=f"Scale factor {factor:g}: keys from the TPC-H generator, R {orders.rows / 1e6:g} M customers.",
-            x=MEMORY, y=RATE, samples=both(orders),
+            setup=f"Scale factor {customers.scale_factor:g}: keys from the TPC-H generator, R "
+            f"{customers.rows / 1e6:g} M customers.",
+            x=MEMORY, y=RATE, samples=both(customers),
             claims=(
                 Claim("About 4 times MESHJOIN at 1 % memory.", "4×",
                       **both_settings(gain, *pair, published=4.0, x=least, because=no_skew),
@@ -337,8 +331,8 @@ def _other_data(size: Size) -> list[Experiment]:
         ),
         Experiment(
             id="cmesh-3f", paper=PAPER, figure="Figure 3(f)", title="Weather reports, many to many",
-            setup=f"R {reports.rows / 1e6:g} M reports of 128 bytes, joined on longitude.",
-            x=MEMORY, y=RATE, samples=both(reports),
+            setup=f"R {weather.rows / 1e6:g} M reports of 128 bytes, joined on longitude.",
+            x=MEMORY, y=RATE, samples=both(weather),
             claims=(
                 Claim("CMESHJOIN is above MESHJOIN on weather reports at all memories.", "above",
                       **both_settings(above, *pair, because=one_distribution)),

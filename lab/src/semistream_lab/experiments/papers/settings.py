@@ -13,7 +13,10 @@ from typing import Any
 
 from semistream_lab.experiments.spec import Point, Sample
 
-__all__ = ["AS_PUBLISHED", "EQUAL", "TUNED", "as_published", "both_settings", "few_tuned", "published", "tuned"]
+__all__ = [
+    "AS_PUBLISHED", "EQUAL", "TUNED", "as_published", "both_settings", "few_tuned", "published", "tuned",
+    "with_more_seeds",
+]  # fmt: skip
 
 AS_PUBLISHED = ", as published"
 EQUAL = ", equal bytes"
@@ -59,3 +62,21 @@ def as_published(point: Point, node: int, **options: Any) -> Point:
     return dataclasses.replace(
         point, options={**point.options, **options}, settings={**point.settings, "bytes": given}, tuned=False
     )
+
+
+MORE_SEEDS = (2, 3)
+"""Seeds of streams that are measured in addition to the first, where the intervals of one run decide a verdict."""
+
+
+def with_more_seeds(samples: Iterable[Sample], x: float) -> tuple[Sample, ...]:
+    """Add samples as published at one x position, with other seeds."""
+    kept = tuple(samples)
+    again = [
+        dataclasses.replace(sample, point=_of_seed(sample.point, seed))
+        for seed in MORE_SEEDS for sample in kept if sample.x == x and TUNED not in sample.series
+    ]  # fmt: skip
+    return (*kept, *again)
+
+
+def _of_seed(point: Point, seed: int) -> Point:
+    return dataclasses.replace(point, workload=dataclasses.replace(point.workload, seed=seed))

@@ -6,13 +6,12 @@ dashed line connects the points.
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
-from semistream_lab.experiments.judge.outcome import Outcome
+from semistream_lab.experiments.judge.outcome import Found, Outcome
 from semistream_lab.experiments.papers.settings import AS_PUBLISHED, EQUAL, TUNED
-from semistream_lab.experiments.spec import Axis
+from semistream_lab.experiments.report.axes import axis_of, x_scale, y_scale
 
 __all__ = ["chart", "colours", "lines"]
 
@@ -117,24 +116,37 @@ def _subtitle(outcome: Outcome, rows: list[Spec]) -> str:
     return f"{outcome.experiment.paper}, {outcome.experiment.figure}"
 
 
+def _row(outcome: Outcome, label: str, panel: str, facet: str, found: Found) -> Spec:
+    return {
+        "series": label, "facet": panel, "scale": facet, "x": found.x, "y": found.y,
+        "low": found.y - found.interval, "high": found.y + found.interval,
+        "model": found.model if outcome.experiment.modelled else None,
+    }  # fmt: skip
+
+
 def _rows(outcome: Outcome) -> list[Spec]:
     """Return the points to draw, with the panel and the label of each.
 
-    An experiment with joins as published and tuned has a panel for each setting, side by side. A line without a
-    setting is in both panels.
+    An experiment with joins as published and tuned has a panel for each setting, side by side. With equal bytes and
+    compiled code the same measurements have other prices, if the paper's machine has its own. A line without a setting
+    is in all panels.
     """
     split = any(AS_PUBLISHED in name or EQUAL in name for name in outcome.names())
     rows = [
-        {
-            "series": label, "facet": panel, "scale": facet, "x": found.x, "y": found.y,
-            "low": found.y - found.interval, "high": found.y + found.interval,
-            "model": found.model if outcome.experiment.modelled else None,
-        }
+        _row(outcome, label, panel, facet, found)
         for facet in outcome.facets()
         for name in outcome.names()
         for label, panel in (_settings(name, facet) if split else [(name, facet)])
         for found in outcome.line(name, facet)
-    ]  # fmt: skip
+    ]
+    if split and outcome.prices is not None:  # the same measurements with the prices of compiled code
+        rows += [
+            _row(outcome, label, f"{facet}{EQUAL}".removeprefix(", "), facet, found)
+            for facet in outcome.facets()
+            for name in outcome.names() if TUNED not in name and EQUAL not in name
+            for label, _ in _settings(name, facet)[:1]
+            for found in outcome.compiled.line(name, facet)
+        ]  # fmt: skip
     order = [f"{facet}{word}".removeprefix(", ") for facet in outcome.facets() for word in (AS_PUBLISHED, EQUAL, TUNED)]
     return sorted(rows, key=lambda row: order.index(row["facet"])) if split else rows
 
@@ -148,41 +160,6 @@ def _settings(name: str, facet: str) -> list[tuple[str, str]]:
     found = [word for word in (AS_PUBLISHED, EQUAL, TUNED) if word in name] or [AS_PUBLISHED, TUNED]
     label = name.replace(found[0], "") if len(found) == 1 else name
     return [(label, f"{facet}{word}".removeprefix(", ")) for word in found]
-
-
-def _y_scale(axis: Axis, rows: list[Spec]) -> Spec:
-    """Return a scale with room for all points, their intervals and the model."""
-    values = [row[name] for row in rows for name in ("y", "high", "model") if row[name] is not None]
-    low, high = min(row["y"] for row in rows), max(values)
-    if axis.log:
-        positive = [value for value in values if value > 0]
-        return {"type": "log", "domain": [min(positive) * 0.7, high * 1.4], "clamp": True}
-    # a percentage axis ends at 100 %
-    top = min(high * 1.05, 1.0) if axis.format.endswith("%") and high <= 1.0 else high * 1.05
-    return {"domain": [0 if axis.zero else low * 0.95, top or 1.0], "nice": True}
-
-
-def _axis(axis: Axis, places: list[float] | None = None, domain: list[float] | None = None) -> Spec:
-    # format each label separately: a common format for all ticks would write 0 as 0k and 150 as 1.5e+2
-    spec: Spec = {"title": axis.title, "labelExpr": f"format(datum.value, '{axis.format}')"}
-    if places is not None and len(places) <= 12:
-        spec["values"] = places
-        spec["labelOverlap"] = "greedy"
-    elif axis.log and domain is not None:
-        spec["values"] = _log_ticks(*domain)
-        spec["labelOverlap"] = "greedy"
-    return spec
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    """Return 1, 2 and 5 times powers of ten between two values; only powers if the range is four decades or more.
-
-    >>> _log_ticks(300, 7000)
-    [500.0, 1000.0, 2000.0, 5000.0]
-    """
-    powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
-    digits = (1, 2, 5) if high / low < 1e4 else (1,)
-    return [digit * power for power in powers for digit in digits if low <= digit * power <= high]
 
 
 def _colour(names: list[str]) -> tuple[Spec, Spec]:
@@ -208,12 +185,12 @@ def lines(outcome: Outcome, rows: list[Spec], drawn: list[Spec], *, width: int =
     colour, shape = _colour(_labels(drawn))
     places = sorted({row["x"] for row in rows})
     x = {
-        "field": "x", "type": "quantitative", "scale": _x_scale(experiment.x, rows),
-        "axis": _axis(experiment.x, places),
+        "field": "x", "type": "quantitative", "scale": x_scale(experiment.x, rows),
+        "axis": axis_of(experiment.x, places),
     }  # fmt: skip
     printed = _printed(outcome, rows[0])
-    scale = _y_scale(experiment.y, [row for row in drawn if row["scale"] == rows[0]["scale"]] + printed)
-    y = {"type": "quantitative", "scale": scale, "axis": _axis(experiment.y, domain=scale["domain"])}
+    scale = y_scale(experiment.y, [row for row in drawn if row["scale"] == rows[0]["scale"]] + printed)
+    y = {"type": "quantitative", "scale": scale, "axis": axis_of(experiment.y, domain=scale["domain"])}
     tooltip = [
         {"field": "series", "title": "line"},
         {"field": "x", "title": experiment.x.title},
@@ -266,18 +243,13 @@ def _printed(outcome: Outcome, row: Spec) -> list[Spec]:
     ]  # fmt: skip
 
 
-def _x_scale(axis: Axis, rows: list[Spec]) -> Spec:
-    low, high = min(row["x"] for row in rows), max(row["x"] for row in rows)
-    if axis.log:
-        room = (high / low) ** 0.03 if high > low else 2.0
-        return {"type": "log", "domain": [low / room, high * room], "nice": False}
-    room = (high - low) * 0.03 or 1.0
-    # a little room on both sides, so that no point sits on the frame
-    return {"domain": [min(low - room, 0.0) if low == 0 else low - room, high + room], "nice": False, "zero": False}
-
-
 def _panels(outcome: Outcome, rows: list[Spec]) -> Spec:
-    facets = list(dict.fromkeys(row["facet"] for row in rows))
+    drawn: dict[str, set[str]] = {}
+    for row in rows:
+        drawn.setdefault(row["facet"], set()).add(row["series"])
+    most = max(map(len, drawn.values()))
+    # a line that is alone in its panel, with nothing to compare it with, is only in the table of numbers
+    facets = [facet for facet, names in drawn.items() if most == 1 or len(names) > 1]
     if len(facets) == 1:
         return {"data": {"values": rows}, **lines(outcome, rows, rows)}
     columns = 2 if len(facets) in (2, 4) else 3
@@ -333,8 +305,8 @@ def _bars(outcome: Outcome, rows: list[Spec]) -> Spec:
     colour, _ = _colour(names)
     x = {"field": "x", "type": "ordinal", "axis": {"title": experiment.x.title, "labelAngle": 0}}
     offset = {"field": "series", "sort": names}
-    scale = _y_scale(experiment.y, rows)
-    y = {"type": "quantitative", "scale": scale, "axis": _axis(experiment.y, domain=scale["domain"])}
+    scale = y_scale(experiment.y, rows)
+    y = {"type": "quantitative", "scale": scale, "axis": axis_of(experiment.y, domain=scale["domain"])}
     return {
         "data": {"values": rows}, "width": 520, "height": 300,
         "layer": [

@@ -6,6 +6,7 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from semistream_lab.experiments.headlines.absolute_rates import COLUMNS, RATES_NOTE, absolute_rates
@@ -36,7 +37,7 @@ _STYLE = """
 :root { --ink: #1d232a; --soft: #5b6570; --line: #dfe3e8; --good: #1a7f4b; --bad: #b3261e; --none: #7a828b; }
 * { box-sizing: border-box; }
 body { font: 16px/1.55 Helvetica, Arial, sans-serif; color: var(--ink); margin: 0; background: #f6f7f9; }
-main { max-width: 1080px; margin: 0 auto; padding: 2rem 1.5rem 6rem; }
+main { max-width: 1180px; margin: 0 auto; padding: 2rem 1.5rem 6rem; }
 h1 { font-size: 2rem; margin: .5rem 0; } h2 { margin: 3rem 0 1rem; border-bottom: 2px solid var(--line); }
 h3 { margin: 0 0 .3rem; font-size: 1.15rem; }
 table { border-collapse: collapse; width: 100%; background: #fff; font-size: .88rem; }
@@ -49,6 +50,8 @@ article { background: #fff; border: 1px solid var(--line); border-radius: 8px; p
 .badge { display: inline-block; min-width: 4.2em; text-align: center; border-radius: 1em; padding: 0 .6em;
   font-size: .82rem; font-weight: 600; color: #fff; background: var(--none); white-space: nowrap; }
 .holds { background: var(--good); } .fails { background: var(--bad); }
+.wide { overflow-x: auto; } .headlines td:nth-child(n+3), .numbers td:nth-child(n+2) { white-space: nowrap; }
+.headlines .paper td { background: #f6f7f9; font-weight: 600; padding-top: .7rem; }
 ol.summary { background: #fff; border: 1px solid var(--line); border-radius: 8px; padding: 1rem 1.4rem 1rem 2.6rem; }
 ol.summary li { margin: .3rem 0; }
 ul.claims { list-style: none; padding: 0; margin: 0; }
@@ -93,19 +96,47 @@ def _marked(text: str) -> str:
     return re.sub(r"\*(.+?)\*", r"<i>\1</i>", text)
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], name: str) -> str:
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="wide"><table class="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _headline_table(rows: Sequence[Row]) -> Iterator[str]:
+    """The headlines, in groups of a paper."""
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in TITLES)
+    yield f'<div class="wide"><table class="headlines"><thead><tr>{head}</tr></thead><tbody>'
+    for paper, group in groupby(rows, key=lambda row: row.headline.paper):
+        yield f'<tr class="paper"><td colspan="{len(TITLES)}">{html.escape(paper)}</td></tr>'
+        for row in group:
+            *texts, verdict = cells(row)
+            shown_cells = "".join(f"<td>{html.escape(text)}</td>" for text in texts)
+            kind = {True: "holds", False: "fails", None: "not-run"}[row.reproduces]
+            yield f'<tr>{shown_cells}<td><span class="badge {kind}">{html.escape(verdict)}</span></td></tr>'
+    yield "</tbody></table></div>"
+
+
+def _summary_line(line: str) -> str:
+    """Return a line of the summary as a list item; what fails is a list in it that can be opened."""
+    text, _, failed = line.partition(" Failed: ")
+    if not failed:
+        return f"<li>{html.escape(text)}</li>"
+    found = re.split(r"; (?=\w+-\w+: )", failed.rstrip("."))
+    items = "".join(
+        f'<li><a href="#{name}">{name}</a>: {html.escape(words)}</li>'
+        for name, _, words in (one.partition(": ") for one in found)
+    )
+    return f"<li>{html.escape(text)}<details><summary>{len(found)} that do not</summary><ul>{items}</ul></details></li>"
 
 
 def _first_screen(judged: Sequence[Judged], rows: Sequence[Row]) -> Iterator[str]:
     """The headlines, and absolute rates."""
-    yield _table(TITLES, [cells(row) for row in rows])
+    yield from _headline_table(rows)
     yield from (f"<p>{_marked(text)}</p>" for text in [*paragraphs(rows), *notes(list(rows))])
-    yield "<h2>Absolute rates</h2>"
-    yield f"<p>{html.escape(RATES_NOTE)}</p>"
-    yield _table(COLUMNS, absolute_rates(judged))
+    if rates := absolute_rates(judged):
+        yield "<h2>Absolute rates</h2>"
+        yield f"<p>{html.escape(RATES_NOTE)}</p>"
+        yield _table(COLUMNS, rates, "numbers")
     yield "<h2>All claims</h2>"
 
 
@@ -117,7 +148,7 @@ def _body(
     if headlines:
         yield from _first_screen(judged, headlines)
     yield '<ol class="summary">'
-    yield from (f"<li>{e(line)}</li>" for line in summary(judged))
+    yield from map(_summary_line, summary(judged))
     yield "</ol>"
     yield from (f"<p>{_marked(text)}</p>" for text in introduction(judged))
     judged = shown(judged)
@@ -131,10 +162,7 @@ def _body(
         )
     yield "</tbody></table>"
     yield f"<p>{e(MODELS)}</p>"
-    yield f"<table><thead><tr>{''.join(f'<th>{e(title)}</th>' for title in AGREEMENT)}</tr></thead><tbody>"
-    for found in agreement(judged):
-        yield f"<tr>{''.join(f'<td>{e(cell)}</td>' for cell in found.cells())}</tr>"
-    yield "</tbody></table>"
+    yield _table(AGREEMENT, [found.cells() for found in agreement(judged)], "models")
     paper = ""
     for one in judged:
         if one.experiment.paper != paper:
@@ -175,8 +203,9 @@ def _article(one: Judged) -> Iterator[str]:
 
 
 def _windows(found: Found) -> str:
-    """Return the number of measurement windows."""
-    return str(len(found.record["windows"])) if "windows" in found.record else ""
+    """Return the number of measurement windows, and of seeds if there are several."""
+    windows = str(len(found.record["windows"])) if "windows" in found.record else ""
+    return f"{windows} × {found.seeds} seeds" if found.seeds > 1 else windows
 
 
 def _numbers(one: Judged) -> Iterator[str]:

@@ -12,7 +12,6 @@ from semistream_lab.experiments.headlines.absolute_rates import COLUMNS, RATES_N
 from semistream_lab.experiments.headlines.cells import TITLES, cells, notes
 from semistream_lab.experiments.headlines.headline import Row
 from semistream_lab.experiments.headlines.paragraphs import paragraphs
-from semistream_lab.experiments.headlines.table import headline_rows
 from semistream_lab.experiments.judge.model_agreement import AGREEMENT, agreement
 from semistream_lab.experiments.judge.verdicts import Judged
 from semistream_lab.experiments.report.charts import chart
@@ -50,7 +49,7 @@ def write_report(
     directory: Path,
     *,
     models_of: str | None = None,
-    today: Sequence[Judged] = (),
+    rows: Sequence[Row] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """Write ``report.html``, ``report.md`` and a picture for each experiment; return the files.
@@ -63,16 +62,13 @@ def write_report(
         Devices, machines and versions that the results were measured with.
     models_of
         The commit of the models, if it is not the commit of the runs.
-    today
-        Judged experiments of a real run, for the table of headlines. It is left out if ``judged`` is of a real run.
+    rows
+        The headlines. The table is left out if none of them was measured as published.
     directory
         Where to write. Files with these names are replaced; other files stay.
     """
     vega = _vega()
-    real = any(one.outcome.real for one in judged)
-    rows = [] if real else headline_rows(judged, today)
-    if not any(row.as_published for row in rows):  # nothing of them was run
-        rows = []
+    rows = rows if any(row.as_published for row in rows) else ()
     specs = {one.experiment.id: chart(one.outcome) for one in judged if one.outcome.complete}
     pictures: dict[str, bytes] = {}
     for name, spec in specs.items():
@@ -106,10 +102,12 @@ def markdown(
     """Return the report as Markdown. It refers to pictures in the same directory."""
     parts = ["# The papers' experiments", ""]
     if rows:
-        parts += [*headlines_in_markdown(rows), "## Absolute rates", "", RATES_NOTE, ""]
-        parts += ["| " + " | ".join(COLUMNS) + " |", "|---|---:|---:|---:|---|"]
-        parts += ["| " + " | ".join(cells) + " |" for cells in absolute_rates(judged)]
-        parts += ["", "## All claims", ""]
+        parts += headlines_in_markdown(rows)
+        if rates := absolute_rates(judged):
+            parts += ["## Absolute rates", "", RATES_NOTE, ""]
+            parts += ["| " + " | ".join(COLUMNS) + " |", "|---|---:|---:|---:|---|"]
+            parts += [*("| " + " | ".join(cells) + " |" for cells in rates), ""]
+        parts += ["## All claims", ""]
     parts += [
         *(f"{number}. {line}" for number, line in enumerate(summary(judged), 1)),
         "",

@@ -11,7 +11,7 @@ from semistream_lab.experiments.papers.ssij.ssij_setups import AUTHORS, LESS
 from semistream_lab.experiments.scales import Size
 from semistream_lab.experiments.spec import Verdict
 
-__all__ = ["COUNTED", "ENDLESS_HERE", "LOG", "RAISED_UNTIL_FULL", "UNPRICED", "metric", "notes", "with_authors"]
+__all__ = ["COUNTED", "LOG", "RAISED_UNTIL_FULL", "UNPRICED", "metric", "notes", "with_authors"]
 
 LOG = dataclasses.replace(RATE, log=True, zero=False)
 """The axis of rates."""
@@ -30,10 +30,6 @@ def metric(size: Size) -> str:
     return "counting" if size.simulated else "rate"
 
 
-ENDLESS_HERE = (
-    "Measured with an endless stream: with 7.5 % memory three quarters of the paper's stream of 20 M tuples would fit, "
-    "at 20 bytes each."
-)
 RAISED_UNTIL_FULL = (
     "As published: arrivals are raised until memory overflows before the stream ends, and MESHJOIN has its authors' "
     "bytes. From 10 % on the whole stream of 20 M tuples would fit."

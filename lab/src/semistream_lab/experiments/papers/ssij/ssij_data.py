@@ -8,6 +8,7 @@ from semistream_lab.experiments.experiment import Claim, Experiment
 from semistream_lab.experiments.judge.claims import SIGNIFICANTLY, Judge, above, gain, gain_goes
 from semistream_lab.experiments.judge.outcome import Outcome
 from semistream_lab.experiments.papers.cmesh import MEMORY, RATE
+from semistream_lab.experiments.papers.data_sets import line_items, reports
 from semistream_lab.experiments.papers.reasons.ssij_reasons import (
     NOTED,
     fewer_keys,
@@ -19,6 +20,7 @@ from semistream_lab.experiments.papers.reasons.ssij_reasons import (
 from semistream_lab.experiments.papers.ssij.ssij_comparing import (
     COUNTED,
     LOG,
+    RAISED_UNTIL_FULL,
     metric,
     notes,
     with_authors,
@@ -60,46 +62,40 @@ def _one_to_many(size: Size) -> Experiment:
         id="ssij-7", paper=PAPER, figure="Figure 7", title="Tuples of R per key (1:K)",
         setup=f"R {relation(size).rows / 1e6:g} M tuples of 128 bytes, pages {FILL:.0%} full; skew 1.",
         x=Axis("K, tuples of R per key", log=True, format="~g"), y=LOG,
-        samples=tuple(
+        samples=_raised_by_keys(size, many) + tuple(
             Sample(name, count, _fewer(size, point, count), facet=f"memory {part:.0%}")
             for part in fractions for count in many
             for name, point in contestants(size, relation(size, rows_per_key=count), part * relation(size).nbytes)
             if part == fractions[-1] or name in (EQUAL_SSIJ, MESH)
-        ) + _raised_by_keys(size, many),
+        ),
         claims=(
             *(
                 Claim(f"Up to {times} times MESHJOIN at K = {count}.", f"{times}×",
-                      gain(name, AUTHORS, float(times), x=x, facet=facet, because=scan_speed),
+                      gain(SSIJ, AUTHORS, float(times), x=x, facet=first, because=scan_speed),
                       with_authors(gain(TUNED_SSIJ, TUNED_MESH, float(times), x=x, facet=top), TUNED_SSIJ),
-                      equal=gain(EQUAL_SSIJ, MESH, float(times), x=x, facet=top, because=scan_speed),
-                      cause="paper" if name == SSIJ else "ours")
-                for times, count, x, name, facet in (
-                    (3, 1, 1, EQUAL_SSIJ, top), (9, 400, many[-1], SSIJ, first)
-                )
+                      equal=gain(EQUAL_SSIJ, MESH, float(times), x=x, facet=top, because=scan_speed))
+                for times, count, x in ((3, 1, 1), (9, 400, many[-1]))
             ),
             Claim("The gain grows with K.", "3× → 9×",
-                  gain_goes(EQUAL_SSIJ, AUTHORS, way="up", facet=top, because=fewer_keys),
+                  gain_goes(SSIJ, AUTHORS, way="up", facet=first, because=fewer_keys),
                   gain_goes(TUNED_SSIJ, TUNED_MESH, way="up", facet=top),
-                  equal=gain_goes(EQUAL_SSIJ, MESH, way="up", facet=top, because=fewer_keys), cause="ours"),
+                  equal=gain_goes(EQUAL_SSIJ, MESH, way="up", facet=top, because=fewer_keys)),
             *((Claim("The gain grows with memory.", "benefits increasing with more available memory",
-                     _more_with_memory(fractions), cause="ours"),) if len(fractions) > 1 else ()),
+                     _more_with_memory(SSIJ, AUTHORS, (0.01, 0.05)),
+                     equal=_more_with_memory(EQUAL_SSIJ, MESH, (0.01, 0.1))),) if len(fractions) > 1 else ()),
             Claim("SSIJ is above MESHJOIN at every K.", "in all cases",
-                  above(EQUAL_SSIJ, AUTHORS, because=phases), with_authors(above(TUNED_SSIJ, TUNED_MESH), TUNED_SSIJ),
-                  equal=above(EQUAL_SSIJ, MESH, because=phases), cause="ours"),
+                  above(SSIJ, AUTHORS, because=phases), with_authors(above(TUNED_SSIJ, TUNED_MESH), TUNED_SSIJ),
+                  equal=above(EQUAL_SSIJ, MESH, because=phases)),
         ),
         metric=metric(size), modelled=False,
-        notes=f"{notes(size, counted=True)} {_ONE_RAISED if size.simulated else ''}".strip(), taken=(BYTES,),
+        notes=f"{notes(size, counted=True)} {RAISED_UNTIL_FULL if size.simulated else ''}".strip(), taken=(BYTES,),
     )  # fmt: skip
 
 
-_ONE_RAISED = (
-    "As published: MESHJOIN with its authors' bytes. SSIJ at K = 400 with 5 % memory is measured with arrivals raised "
-    "until memory overflows; with 10 % memory the paper's whole stream would fit, so all other points have an endless "
-    "stream."
-)
 _SIMULATED = (
-    f"{COUNTED} As published: MESHJOIN with its authors' bytes; arrivals are raised on weather reports with 5 % "
-    "memory, all other points have an endless stream."
+    f"{COUNTED} As published: arrivals are raised until memory overflows before the stream ends, of 10 M line items or "
+    "6 M weather reports, and MESHJOIN has its authors' bytes. With 10 % memory three quarters of the line items would "
+    "fit, so they end at 5 %."
 )
 
 
@@ -129,13 +125,12 @@ _BETWEEN = {0.01: (2e3, 48e3), 0.05: (1e4, 24e4)}
 """Arrival rates to search, in tuples per second, by the share of R that is memory."""
 
 
-def _more_with_memory(fractions: list[float]) -> Judge:
-    """Judge that at each K the ratio is higher than with less memory."""
+def _more_with_memory(first: str, second: str, fractions: tuple[float, float]) -> Judge:
+    """Judge that at each K the ratio of two lines is higher than with less memory."""
 
     def judge(outcome: Outcome) -> Verdict:
         less, more = (
-            {x: (a, b) for x, a, b in outcome.pairs(EQUAL_SSIJ, MESH, f"memory {part:.0%}")}
-            for part in (fractions[0], fractions[-1])
+            {x: (a, b) for x, a, b in outcome.pairs(first, second, f"memory {part:.0%}")} for part in fractions
         )
         gains = [(x, less[x][0].y / less[x][1].y, more[x][0].y / more[x][1].y) for x in less if x in more]
         holds = bool(gains) and all(after > before for _, before, after in gains)
@@ -153,28 +148,21 @@ def _fewer(size: Size, point: Point, rows_per_key: int) -> Point:
 
 
 def _other_data(size: Size) -> Experiment:
-    factor = size.pick(10.0, 1.0, 2.0)
-    items = Workload(
-        kind="tpch-lineitem", rows=int(200_000 * factor), row_bytes=155, exponent=0.0, shape="random",
-        scale_factor=factor, fill=FILL,
-    )  # fmt: skip
-    reports = Workload(
-        kind="weather", rows=size.pick(4_000_000, 200_000, 1_000_000), row_bytes=128, stream_bytes=128, exponent=0.0,
-        rows_per_key=size.pick(111, 5, 28), shape="random", fill=FILL,
-    )  # fmt: skip
+    items, weather = line_items(size, FILL), reports(size, FILL)
     # with less memory on a small R, MESHJOIN with its authors' bytes has no room for one tuple per iteration
     fractions = size.pick([0.01, 0.025, 0.05, 0.1], [0.1], [0.05, 0.1])
-    facets = (("TPC-H", items), ("weather", reports))
+    facets = (("TPC-H", items), ("weather", weather))
     return Experiment(
         id="ssij-8", paper=PAPER, figure="Figure 8", title="TPC-H (LineItem with Part) and weather reports",
-        setup=f"Part {items.rows / 1e6:g} M rows (scale factor {factor:g}); weather {reports.rows / 1e6:g} M reports.",
+        setup=f"Part {items.rows / 1e6:g} M rows (scale factor {items.scale_factor:g}); weather "
+        f"{weather.rows / 1e6:g} M reports.",
         x=MEMORY, y=RATE,
         samples=tuple(
             Sample(name, 100 * part, point, facet=facet)
             for facet, workload in facets
             for part in fractions
             for name, point in contestants(size, workload, part * workload.nbytes, workload.rows / 20e6)
-        ) + _raised_on_data(size, items, reports, fractions) + tuple(
+        ) + _raised_on_data(size, items, weather, fractions) + tuple(
             Sample(f"{NOTED}, {facet}", 100 * fractions[0],
                    beside(size, workload, fractions[0] * workload.nbytes, workload.rows / 20e6), facet, aside=True)
             for facet, workload in facets
@@ -182,11 +170,11 @@ def _other_data(size: Size) -> Experiment:
         claims=(
             *(
                 Claim(f"SSIJ is above MESHJOIN on {words}.", "very significant benefits",
-                      above(EQUAL_SSIJ, AUTHORS, facets=(facet,), factor=SIGNIFICANTLY,
+                      above(SSIJ, AUTHORS, facets=(facet,), factor=SIGNIFICANTLY,
                             because=no_favourites(facet, why)),
                       with_authors(above(TUNED_SSIJ, TUNED_MESH, facets=(facet,), factor=SIGNIFICANTLY), TUNED_SSIJ),
                       equal=above(EQUAL_SSIJ, MESH, facets=(facet,), factor=SIGNIFICANTLY,
-                                  because=no_favourites(facet, why)), cause="ours")
+                                  because=no_favourites(facet, why)))
                 for facet, words, why in (
                     ("TPC-H", "TPC-H", "No key is much more frequent than others"),
                     ("weather", "weather reports", "A longitude that is more frequent in the stream has more rows in R "
@@ -194,8 +182,8 @@ def _other_data(size: Size) -> Experiment:
                 )
             ),
             Claim("The gain is largest at small memory.", "especially for smaller memory",
-                  _most_at_least_memory(EQUAL_SSIJ, AUTHORS), _most_at_least_memory(TUNED_SSIJ, TUNED_MESH),
-                  equal=_most_at_least_memory(EQUAL_SSIJ, MESH), cause="ours"),
+                  _most_at_least_memory(SSIJ, AUTHORS), _most_at_least_memory(TUNED_SSIJ, TUNED_MESH),
+                  equal=_most_at_least_memory(EQUAL_SSIJ, MESH)),
         ),
         metric=metric(size),
         notes=f"{_OTHER_PARTS if size.published else ''} {_SIMULATED if size.simulated else ''} The published weather "
@@ -205,12 +193,12 @@ def _other_data(size: Size) -> Experiment:
     )  # fmt: skip
 
 
-def _raised_on_data(size: Size, items: Workload, reports: Workload, fractions: list[float]) -> tuple[Sample, ...]:
+def _raised_on_data(size: Size, items: Workload, weather: Workload, fractions: list[float]) -> tuple[Sample, ...]:
     """Return SSIJ as the paper measures it: with its streams of 10 M line items and 6 M weather reports."""
     samples = []
     for facet, workload, stream, rates in (
         ("TPC-H", items, 10e6, _ITEM_RATES),
-        ("weather", reports, 6e6, _REPORT_RATES),
+        ("weather", weather, 6e6, _REPORT_RATES),
     ):
         part = workload.rows / 20e6
         for fraction in fractions:
