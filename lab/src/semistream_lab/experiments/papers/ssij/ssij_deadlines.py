@@ -9,7 +9,7 @@ from semistream_lab.experiments.experiment import Claim, Experiment
 from semistream_lab.experiments.judge.claims import falls, rises
 from semistream_lab.experiments.judge.outcome import Outcome
 from semistream_lab.experiments.papers.reasons.deadline_reasons import DeadlineLimit
-from semistream_lab.experiments.papers.ssij.ssij_comparing import UNPRICED
+from semistream_lab.experiments.papers.ssij.ssij_comparing import PRICED, UNPRICED
 from semistream_lab.experiments.papers.ssij.ssij_setups import PAPER, SHORTER, locality, table_two
 from semistream_lab.experiments.scales import Size
 from semistream_lab.experiments.spec import PAGE_BYTES, Axis, Point, Printed, Sample, Taken, Verdict, Workload
@@ -210,7 +210,6 @@ def _bursts(size: Size) -> Experiment:
     settings = {
         "tuples": size.pick(1_000_000, 100_000, 200_000),
         "most": size.pick(20_000_000, 2_000_000, 4_000_000),
-        "counted": True,
     }
 
     def as_long(outcome: Outcome) -> Verdict:
@@ -243,5 +242,5 @@ def _bursts(size: Size) -> Experiment:
         ),
         metric="duration", modelled=False,
         published=tuple(Printed(x, y * part) for x, y in bursts.items()) if size.published else (),
-        notes=f"{SHORTER} {UNPRICED}" if size.published else "",
+        notes=f"{SHORTER} {PRICED}" if size.published else "",
     )  # fmt: skip

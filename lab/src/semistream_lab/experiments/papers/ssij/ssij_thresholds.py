@@ -10,7 +10,7 @@ from semistream_lab.experiments.experiment import Claim, Experiment
 from semistream_lab.experiments.judge.claims import SIGNIFICANTLY, Judge, ends_below, rises
 from semistream_lab.experiments.judge.outcome import Found, Outcome
 from semistream_lab.experiments.papers.cmesh import RATE
-from semistream_lab.experiments.papers.ssij.ssij_comparing import UNPRICED, metric, notes
+from semistream_lab.experiments.papers.ssij.ssij_comparing import PRICED, metric, notes
 from semistream_lab.experiments.papers.ssij.ssij_parts import ENDLESS, OVERFLOW, RAISED, both_ways
 from semistream_lab.experiments.papers.ssij.ssij_setups import (
     KEY_ROWS,
@@ -90,7 +90,7 @@ def experiments(size: Size) -> list[Experiment]:
             samples=tuple(Sample("SSIJ", count, looked_up(count)) for count in inputs),
             claims=(Claim("Throughput rises with the batch, up to a point.", "can significantly improve",
                           rises("SSIJ", at_least=SIGNIFICANTLY, because=_no_batch_cost), standing="construction"),),
-            metric=metric(size), notes=f"{SHORTER} {UNPRICED}" if size.published else "", modelled=False,
+            notes=f"{SHORTER} {PRICED}" if size.published else "", modelled=False,
             taken=(Taken("an iteration of the join with one descent of the index", "10 µs", "about a system call and "
                          "some misses of the processor's cache, in 2010"),) if size.simulated else (),
         ),
