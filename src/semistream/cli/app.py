@@ -73,7 +73,7 @@ def _common(
 
 
 def main() -> None:
-    """Run the command line. An error is shown as one red message. Exit code 2 if the user can fix it, else 1."""
+    """Run the command line. An error is shown as one red message. The exit code is 2 if the user can fix it, else 1."""
     first_use.compiling.append(lambda: errors.print(f"[dim]{COMPILING}[/dim]"))
     try:
         app()

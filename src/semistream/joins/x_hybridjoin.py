@@ -157,7 +157,7 @@ class XHybridJoin(OldestFirstJoin):
     def _serve_pinned(self) -> Iterator[pa.RecordBatch]:
         """Join arrived tuples with the non-swappable part, and admit the others to ``H_S`` (lines 4 to 14)."""
         while len(self.stream) and self.table.free:
-            # Take so many tuples that the expected misses fill the free room of ``H_S``.
+            # Take enough tuples for the expected misses to fill the free room of ``H_S``.
             for part in self.stream.take(min(_PORTION, int(self.table.free / self._miss_share))):
                 rows = self.rows_of(part.batch)
                 held, matches = self.pinned.look_up(part.keys, self.pairs_at_once)

@@ -147,7 +147,7 @@ class StreamTable:
 
     @staticmethod
     def leaving(slots: Slots, flags: Bytes) -> Slots:
-        """Return the slots of a `probe` with ``leave`` whose tuples it removed."""
+        """Return the slots of the tuples that a `probe` with ``leave=True`` removed."""
         last = (flags & ENDS) == ENDS
         return slots if last.all() else slots[last]
 

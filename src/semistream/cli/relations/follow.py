@@ -49,7 +49,7 @@ def follow(
     ] = None,
     every: Annotated[
         float | None,
-        typer.Option(help="Look for new commits every so many seconds, until Ctrl-C.", show_default=False),
+        typer.Option(help="Seconds between looks for new commits, until Ctrl-C. By default one.", show_default=False),
     ] = None,
     memory: Annotated[str, typer.Option(help="Memory budget for sorting and changed pages.")] = "512MB",
     rebuild: Annotated[

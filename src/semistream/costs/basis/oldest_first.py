@@ -110,7 +110,7 @@ class OldestFirst:
         return even
 
     def _entering(self, units: Units, full: SteadyState, state: Callable[[float], SteadyState]) -> SteadyState:
-        """Return the steady state if an iteration can admit at most ``most`` tuples in place of those that leave."""
+        """Return the steady state if an iteration can admit at most ``most`` tuples to replace the ones that leave."""
         if self.most > _AMPLE * full.tuples or full.tuples <= 1.0:
             return full
         empty = empty_places(units, full, self.capacity, self.most, self.piece)

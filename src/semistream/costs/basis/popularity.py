@@ -43,7 +43,7 @@ class Units:
     neighbours: bool
     """Whether neighbouring units in R are in the same class, or in any class."""
     filling: Floats | None = None
-    """Average number of tuples that wait for a unit, relative to half of those that a read answers; None is 1."""
+    """Average number of tuples that wait for a unit, divided by half the number that one read answers; None is 1."""
 
     def __post_init__(self) -> None:
         np.maximum(

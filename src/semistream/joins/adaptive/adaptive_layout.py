@@ -47,7 +47,7 @@ def arena_kind(*, as_of: bool) -> type[HotRows]:
 def least_bytes(frame_bytes: int, row: int, key: int = HotRows.bytes_per_key) -> int:
     """Return the minimum bytes of all parts.
 
-    ``frame_bytes`` are the bytes of a frame, ``row`` and ``key`` those that a row and a key need in the arena.
+    ``frame_bytes`` are the bytes of a frame; ``row`` and ``key`` are the bytes of a row and of a key in the arena.
     """
     return (
         LEAST_TUPLES * Window.bytes_per_tuple

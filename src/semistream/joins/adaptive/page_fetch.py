@@ -290,9 +290,10 @@ def seconds_of_call(relation: Relation) -> float:
 
 
 def seconds_of_frame(relation: Relation) -> float:
-    """Return the seconds of a page's transfer from which the number of frames is computed.
+    """Return the seconds that a page costs in the computation of the number of frames.
 
-    An object store has a high latency for every request. Then a page counts for less, so that a call reads more pages.
+    On a disk this is its transfer. An object store has a high latency for every request, so a page counts for less
+    than its transfer: then a call reads more pages.
     """
     profile = _profile(relation)
     part = min(1.0, _WORTHWHILE_CALL / max(profile.seek_seconds, 1e-9)) if relation.device.merges else 1.0

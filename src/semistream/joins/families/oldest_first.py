@@ -115,7 +115,7 @@ class OldestFirstJoin(WaitingJoin):
     ----------
     partition_pages
         Pages of a partition, read together. None adapts: one page while tuples wait for few pages of R, and a wide
-        partition while they wait for so many that reading on costs less than another seek.
+        partition while they wait for many, because reading on then costs less than another seek.
     in_flight
         Partitions read together: an iteration serves this many of the oldest keys instead of one, each with its own
         read.

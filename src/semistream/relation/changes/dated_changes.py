@@ -106,7 +106,7 @@ def _merged(times: ValidTimes, old_keys: Ints, old: pa.RecordBatch, new_keys: In
 
 
 def _ended(versions: _Versions, gone_keys: Ints, ends: Ints) -> _Versions:
-    """Return rows of which some end earlier, without those that would end at their begin."""
+    """End the rows of ``gone_keys`` that are valid at ``ends``; leave out rows that would end where they begin."""
     low = np.searchsorted(versions.keys, gone_keys, "left")
     row = last_not_after(versions.begins, low, np.searchsorted(versions.keys, gone_keys, "right"), ends)
     valid = row >= low

@@ -41,4 +41,4 @@ def check_relation(relation: Updatable) -> None:
     assert np.unique(every).size == every.size, "a page is used twice"
     assert every.size == 0 or int(every.max()) < relation.page_count
     added = np.arange(relation.overlay.file_pages, relation.page_count)
-    assert np.isin(added, every).all(), "an added page is nobody's"
+    assert np.isin(added, every).all(), "an added page belongs to no shard"

@@ -1,4 +1,4 @@
-"""Pages of R that were changed since the files were written, held in memory in place of those on disk.
+"""Pages of R that were changed since the files were written. They are held in memory and replace pages on disk.
 
 An update writes each changed page into the overlay, under the same id. Rows that no longer fit go to new pages, with
 ids past those of the files. Every read consults the overlay, so it sees the update; the index says where keys are now.

@@ -88,7 +88,7 @@ class Difference:
         self._side = pa.field(_ADDED.ljust(longest + 1, "_"), pa.bool_())  # no column of R has this name
         self._sorter = KeySorter(schema.append(self._side), spill, memory)
         self.null_keys = 0
-        """Rows with a NULL key that were added, minus those that were removed. R does not contain such rows."""
+        """Number of added rows with a NULL key, minus the number of removed ones. R does not contain such rows."""
         self.more_rows = 0
         """Number of rows by which R grows, if each key has at most one row before and after."""
 

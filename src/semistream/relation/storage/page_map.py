@@ -23,7 +23,7 @@ class PageMap:
         Pages of the shard's first file. Lower ids are in that file unless the map says otherwise.
     changed, places
         Ids of pages that are elsewhere, ascending, and their places among the pages of the shard's other files,
-        numbered across all of those files.
+        numbered across all these files.
     """
 
     page_count: int

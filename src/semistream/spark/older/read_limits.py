@@ -27,7 +27,7 @@ class ReadMaxRows(ReadLimit):
 
 
 class SupportsTriggerAvailableNow:
-    """A reader that is told when a query reads what is available now. Older versions of Spark never tell it."""
+    """A reader with a method that Spark calls before it reads what is available now. Older versions never call it."""
 
 
 class Unlimited(DataSourceStreamReader):

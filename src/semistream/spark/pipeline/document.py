@@ -222,7 +222,7 @@ class Section:
             return None
 
     def options(self, name: str) -> dict[str, str]:
-        """Return a table of settings as texts, as Spark needs them."""
+        """Return a table of settings, with each value as text, as Spark needs it."""
         given = self._get(name, dict, False) or {}
         settings: dict[str, str] = {}
         for key, value in given.items():

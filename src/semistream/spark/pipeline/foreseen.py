@@ -200,7 +200,7 @@ def _check_memory(keys: pa.Schema, manifest: Manifest, plan: JoinPlan, document:
 
 
 def _options_of(kind: type[Join]) -> list[str]:
-    """Return the options of an algorithm and of the algorithm behind it, without those that all joins share."""
+    """Return the options of an algorithm and of the algorithm behind it, without the options that all joins share."""
     classes = [*kind.__mro__, *getattr(getattr(kind, "behind", None), "__mro__", ())]
     made = [vars(one)["__init__"] for one in classes if one is not Join and "__init__" in vars(one)]
     found = {part.name for one in made for part in inspect.signature(one).parameters.values() if part.kind == _NAMED}

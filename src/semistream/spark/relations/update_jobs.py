@@ -292,7 +292,7 @@ class _UpdateTask(_ShardJob):
         return prepare_dated(relation, now, rows, gone)
 
     def _split(self, rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table | None, pa.Table | None]:
-        """Return rows to upsert, and the columns ``key`` of those to delete; an additional column tells which."""
+        """Return rows to upsert, and the columns ``key`` of rows to delete; an additional column tells which."""
         if rows.num_columns == len(self.columns):
             named = rows.rename_columns(list(self.columns))
             return (None, named) if self.gone else (named, None)

@@ -36,8 +36,8 @@ class ParquetSink(BatchSink["ParquetStaging"]):
 
     Tasks write hidden files under ``_semistream`` and flush them. The driver records their final names, made of query
     and batch, and renames them. If a batch was stopped half-way, these records undo it when the batch is repeated. The
-    last batch of each query is also recorded under ``_semistream``. Readers skip all of this: those that ignore names
-    with ``_`` or ``.`` (Spark, Arrow), and those that match ``**/*.parquet`` (DuckDB, Polars).
+    last batch of each query is also recorded under ``_semistream``. All readers skip these files:
+    Spark and Arrow ignore names with ``_`` or ``.``, and ``**/*.parquet`` (DuckDB, Polars) does not match them.
 
     Parameters
     ----------

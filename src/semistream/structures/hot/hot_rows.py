@@ -345,6 +345,6 @@ class HotRows:
 
     def check(self) -> None:
         """Assert that table, chains, free lists and rows agree."""
-        assert not (self._t.known & np.uint8(SOON)).any(), "a key is asked for soon, and nobody asks"
+        assert not (self._t.known & np.uint8(SOON)).any(), "a key is marked as requested soon outside a request"
         self._rows.check(walks.check_table(self._t))
         assert self._elastic is None or self._elastic.copies == 0, "somebody holds arrays that were resized"

@@ -59,7 +59,7 @@ class AsOfPlan:
     rows, versions, row_bytes
         Rows of R, rows per key, and approximate bytes per row.
     batch_rows, batches, warm_up
-        Rows per micro-batch; numbers of measured micro-batches and of those before them.
+        Rows per micro-batch; number of measured micro-batches, and of micro-batches before them.
     fill_rows
         Rows that fill our caches first, in larger micro-batches.
     spark_batches

@@ -63,7 +63,7 @@ HEADLINES = (
         published="4× on TPC-H", **_three(("cmesh-3e", "cmesh-3f"), "CMESHJOIN", "MESHJOIN"), cause="paper",
         adaptive=_adaptive_on(_C_TUNED, "orders", "many reports"),
         why="TPC-H draws customers uniformly, so no key is frequent. Frequent longitudes have more rows, so caching "
-        "them takes what it saves. The paper's own formula gives a loss for both."
+        "them costs as much as it saves. The paper's own formula gives a loss for both."
     ),
     Headline(
         id="pcache", paper="P- and OP-CACHEJOIN", text="P-CACHEJOIN is faster than CACHEJOIN",

@@ -161,7 +161,7 @@ def _weather_counts(workload: Workload) -> Ints:
 
 @functools.lru_cache(maxsize=2)
 def whole_keys(workload: Workload) -> tuple[Ints, Floats]:
-    """Return rows of R and share of the stream of the first n weather keys, those that answer most per row first."""
+    """Return rows of R and share of the stream for the first n weather keys, the highest share per row first."""
     keys = key_source(workload, Path())
     assert isinstance(keys, ListedKeys)
     rows = _weather_counts(workload)

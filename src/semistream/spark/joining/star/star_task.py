@@ -1,8 +1,8 @@
 """One task of a stage with all of its joins: it receives the keys of all dimensions and returns all of their columns.
 
 The task is an Arrow UDF that answers each row once, in order. Dimensions that are held whole are looked up batch by
-batch. If the stage has a shuffled dimension, the keys are a stream for its join. What the other dimensions need rides
-along as further columns of that stream, so the join's budget covers it, and results come back in order::
+batch. If the stage has a shuffled dimension, the keys are a stream for its join. Columns that the other dimensions need
+are part of that stream, so the join's budget covers them, and results come back in order::
 
     batch of keys ──▶ held dimensions before ──▶ shuffled dimension (a join) ──▶ held dimensions after ──▶ structs
                       places of rows: int32      keys + places + fate             from keys

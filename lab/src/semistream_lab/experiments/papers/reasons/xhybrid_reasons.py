@@ -105,7 +105,7 @@ def pinned_pages(outcome: Outcome) -> str:
     )
     return (
         f"{line[0].record['options'].get('pinned_pages', 0):,} pinned pages answer {line[0].record['hit_ratio']:.0%} "
-        "of the stream at any memory, so they serve tuples between two reads in proportion to those that a read "
-        f"serves: {served} waiting tuples. The paper's 100 tuples per read (0.4 M in 4000) are far fewer; it does not "
-        "state its disk buffer."
+        "of the stream at any memory, so the number of tuples that they serve between two reads is proportional to "
+        f"the number that a read serves: {served} waiting tuples. The paper's 100 tuples per read (0.4 M in 4000) are "
+        "far fewer; it does not state its disk buffer."
     )
