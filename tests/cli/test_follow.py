@@ -90,19 +90,19 @@ def test_follows_until_interrupted_and_serves_its_lag(tmp_path):
             _wait_for(path, 1)
             write_deltalake(table, rows(2), mode="append")
             _wait_for(path, 2)
-            page = urllib.request.urlopen(address, timeout=10).read().decode()
+            page = urllib.request.urlopen(address, timeout=60).read().decode()
             assert f'semistream_follow_lag_commits{{relation="{path}"}}' in page
             assert "semistream_follow_lag_seconds" in page
         finally:
             process.send_signal(signal.SIGINT)
-        rest = process.communicate(timeout=60)[0]
+        rest = process.communicate(timeout=300)[0]
         assert process.returncode == 0
     assert "Version 2 is commit 1" in rest
     assert "stopped; the next follow continues here" in rest
 
 
 def _wait_for(path: Path, version: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while (manifests.latest(path) or 0) < version:
         assert time.monotonic() < deadline
         time.sleep(0.05)

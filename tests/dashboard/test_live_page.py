@@ -243,7 +243,7 @@ def test_only_the_page_itself_is_served(shown: Shown) -> None:
 
     def status(path: str, headers: dict[str, str], body: bytes | None = None) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(urllib.request.Request(url + path, body, headers), timeout=10) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url + path, body, headers), timeout=60) as answer:
                 return answer.status, answer.headers["Content-Security-Policy"]
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -271,7 +271,7 @@ def test_only_the_page_itself_is_served(shown: Shown) -> None:
 def test_a_body_that_says_nothing_is_refused_with_the_reason(shown: Shown, body: bytes) -> None:
     request = urllib.request.Request(shown.dashboard.url + "/controls/skew", body, {"X-Semistream": "page"})
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=10)
+        urllib.request.urlopen(request, timeout=60)
     told = json.loads(refused.value.read())["error"]
     assert refused.value.code == 400
     assert "JSON object" in told or "needs a number" in told or "between 0 and 2" in told
@@ -283,7 +283,7 @@ def test_no_other_page_may_frame_it(shown: Shown) -> None:
     """Another site could lay its own page over the controls, and have a visitor click them."""
     for path in ("/", "/data", "/static/dashboard.js", "/nothing"):
         try:
-            headers = urllib.request.urlopen(shown.dashboard.url + path, timeout=10).headers
+            headers = urllib.request.urlopen(shown.dashboard.url + path, timeout=60).headers
         except urllib.error.HTTPError as error:
             headers = error.headers
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
@@ -301,7 +301,7 @@ def test_who_asks_early_waits_and_is_not_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(uvicorn.Server, "run", late)
     page = Dashboard("sales", 0)
     try:
-        with urllib.request.urlopen(page.url, timeout=10) as answer:
+        with urllib.request.urlopen(page.url, timeout=60) as answer:
             assert answer.status == 200
     finally:
         page.close()

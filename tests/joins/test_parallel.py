@@ -83,25 +83,30 @@ def test_phases_overlap(tmp_path, tables, algorithm, monkeypatch):
     relation = Relation.build(master, tmp_path / "r", "id", page_size=2048)
     join = semistream.create(algorithm, relation, on="id", how="inner", memory=400_000)
     join.bind(stream.schema, stream.to_batches()[0])
-    reading = threading.Event()
-    overlaps = []
+    reading, overlapped = threading.Event(), threading.Event()
+    reads = probes = 0
     read, probe = relation.read, join._probe
 
     def slow_read(pages, frames):
+        nonlocal reads
+        reads += 1
         reading.set()
-        time.sleep(0.002)
+        overlapped.wait(1.0 if reads <= 10 else 0.0)  # until a probe runs, so that no slow thread can miss the reads
         read(pages, frames)
         reading.clear()
 
     def watched_probe(part):
-        overlaps.append(reading.is_set())
+        nonlocal probes
+        probes += 1
+        if reading.is_set():
+            overlapped.set()
         return probe(part)
 
     monkeypatch.setattr(relation, "read", slow_read)
     monkeypatch.setattr(join, "_probe", watched_probe)
     for _ in join.process(stream.to_batches(max_chunksize=200)):
         pass
-    assert sum(overlaps) > 0, f"none of {len(overlaps)} probes ran during a read"
+    assert overlapped.is_set(), f"none of {probes} probes ran during a read"
 
 
 @pytest.mark.parametrize("algorithm", PARALLEL)

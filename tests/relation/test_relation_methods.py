@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import pickle
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import semistream
+from open_files import open_files
 from semistream.errors import (
     BrokenJoinError,
     BudgetTooSmallError,
@@ -32,15 +31,6 @@ SCHEMA = pa.schema([pa.field("id", pa.int64())])
 def rows(ids: object, value: int) -> pa.Table:
     ids = np.array(list(ids))  # type: ignore[call-overload]
     return pa.table({"id": ids, "v": np.full(ids.size, value)})
-
-
-def open_files(folder: Path) -> list[str]:
-    """Files in *folder* that this process holds open."""
-    targets = []
-    for descriptor in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
-            targets.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-    return [target for target in targets if Path(target).is_relative_to(folder.resolve())]
 
 
 @pytest.fixture(params=[1, 3], ids=["one shard", "three shards"])

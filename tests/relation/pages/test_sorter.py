@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from open_files import open_files
 from semistream.relation.pages import sorter as module
 from semistream.relation.pages.sorter import KeySorter
 
@@ -66,18 +67,16 @@ def test_a_dictionary_that_batches_share_counts_once_and_no_file_stays_open(tmp_
         sorter.add(numbers.to_numpy().astype(np.int64), pa.record_batch([column], schema=schema))
     assert not (tmp_path / "runs").exists()
     (tmp_path / "more").mkdir()
-    spilling, open_files = (
-        KeySorter(SCHEMA, tmp_path / "more" / "runs", 30_000),
-        len(list(Path("/proc/self/fd").iterdir())),
-    )
+    spilling = KeySorter(SCHEMA, tmp_path / "more" / "runs", 30_000)
     for keys, batch in batches(20_000, 80):
         spilling.add(keys, batch)
     found = spilling.sorted()
     assert next(found)[1].num_rows > 0
     assert len(list((tmp_path / "more" / "runs").iterdir())) == 20
-    assert len(list(Path("/proc/self/fd").iterdir())) <= open_files + 2
+    assert len(open_files(tmp_path)) <= 2
     assert sum(batch.num_rows for _, batch in found) < 20_000
     spilling.close()
+    assert not open_files(tmp_path)
     assert sum(batch.num_rows for _, batch in sorter.sorted()) == 20_000
 
 

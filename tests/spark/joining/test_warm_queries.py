@@ -75,7 +75,7 @@ def test_caches_outlive_the_workers(spark: SparkSession, relation: Path, tmp_pat
         assert before
         for process in before:
             process.kill()
-        psutil.wait_procs(before, timeout=10)
+        psutil.wait_procs(before, timeout=120)
         ratios.append(hit_ratio(fed.add(5)))
         assert {process.pid for process in workers()}.isdisjoint(process.pid for process in before)
         fed.check(spark, price_of)
