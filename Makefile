@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo quick test test-all test-long spark-versions bounds bounds-all soak kills large lint clean
+.PHONY: help demo quick test test-all test-long spark-versions spark-version-today this-python bounds bounds-all soak kills large lint clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make test    everything that a change could break"
 	@echo "make test-all  and more cases of the same (test-long)"
 	@echo "make spark-versions  joins, parking, sinks, kills and Connect on each older PySpark: RECORD=1 keeps the result"
+	@echo "make this-python  the same on the installed PySpark, and make quick: for another Python, PYTHON= and VENV="
 	@echo "make bounds  kernels that check bounds: structures, each join, some model and fuzz; bounds-all takes longer"
 	@echo "make soak    model and fuzz for hours: STEPS, TUPLES, SEED"
 	@echo "make kills   KILLS on a cluster, and of a driver whose relation changes as a stream: SEED"
@@ -39,6 +40,14 @@ test-long: $(STAMP)
 UNTIL ?= 36000
 spark-versions: $(STAMP)
 	$(BIN)/python tests/spark/version_runs.py --until $(UNTIL) $(if $(RECORD),--record)
+
+# One of them each day; left out if it cannot be downloaded, or takes too long.
+spark-version-today: $(STAMP)
+	$(BIN)/python tests/spark/version_runs.py --today --seconds 210
+
+# For another Python: make this-python PYTHON=python3.13 VENV=build/python-3.13
+this-python: $(STAMP)
+	$(BIN)/python tests/spark/version_runs.py --installed $(if $(RECORD),--record)
 
 # Kernels that check bounds are compiled apart: Numba's cache does not know which of both it holds.
 CHECKED := NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/kernels-with-bounds $(BIN)/python

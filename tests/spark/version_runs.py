@@ -1,8 +1,8 @@
 """Test older versions of PySpark: an environment for each, and the tests in ``version_tests.txt``.
 
 The environments lie in ``build/spark-*``. Each has its PySpark, and takes all other packages from the environment that
-runs this program. ``--record`` keeps what was tested in ``docs/results/spark-versions.json``, from which the table of
-supported versions is made; then the newest version, which is the one in the environment, is tested in the same way.
+runs this program. ``--record`` keeps what was tested in ``docs/results/versions.json``, from which the table of tested
+versions is made (``docs/_site/tables.py``). To test another Python, run this program with it and ``--installed``.
 """
 
 from __future__ import annotations
@@ -12,23 +12,36 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import sysconfig
 import time
 import venv
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "docs" / "results" / "spark-versions.json"
+RESULTS = ROOT / "docs" / "results" / "versions.json"
 TESTS = Path(__file__).parent / "version_tests.txt"
 OLDER = ("4.0.5", "4.1.4", "4.2.1")
 """The last patch of each older version."""
+QUICK = ["-n", "2", "-m", "not slow and not spark and not server", "tests", "lab/tests"]
+"""The tests of ``make quick``."""
 
 
-def environment(version: str) -> Path:
+class LeftOut(Exception):
+    """A version that could not be tested, which says nothing about it."""
+
+
+def of_day(day: date) -> str:
+    """Return the older version whose turn it is: one each day."""
+    return OLDER[day.toordinal() % len(OLDER)]
+
+
+def environment(version: str, seconds: float) -> Path:
     """Return the Python of an environment with a version of PySpark; make it unless it is there."""
     place = ROOT / "build" / f"spark-{version}"
     python = place / "bin" / "python"
@@ -38,59 +51,108 @@ def environment(version: str) -> Path:
         # packages of the other environment come after those of this one
         (site / "others.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
         pip = [sys.executable, "-m", "pip", "--python", str(place), "--disable-pip-version-check", "install", "-q"]
-        subprocess.run([*pip, "--no-deps", f"pyspark=={version}"], check=True)
+        try:
+            subprocess.run([*pip, "--no-deps", f"pyspark=={version}"], check=True, timeout=seconds)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            raise LeftOut(f"it could not be installed: {error}") from error
         (place / ".installed").touch()
     return python
 
 
-def tested(python: Path, seconds: float) -> dict[str, Any]:
-    """Run the tests with a Python; return what pytest says about them."""
-    listed = [line for line in TESTS.read_text().splitlines() if not line.startswith("#")]
+def counted(python: Path, arguments: list[str], seconds: float) -> dict[str, int]:
+    """Run tests with a Python; return how many passed, were skipped and failed.
+
+    Raises
+    ------
+    LeftOut
+        If they take longer than ``seconds``, and none has failed until then.
+    """
     began = time.monotonic()
-    command = [str(python), "-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider", *listed]
     variables = {**os.environ, "PYSPARK_PYTHON": str(python)}
     variables.pop("SPARK_HOME", None)
-    done = subprocess.run(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True, timeout=seconds)
-    print(done.stdout, end="", flush=True)
-    last = done.stdout.strip().splitlines()[-1]
+    command = [str(python), "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider", *arguments]
+    said = ""
+    with subprocess.Popen(
+        command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
+        try:
+            said, _ = running.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            said, _ = running.communicate()
+    listed = re.findall(r"^(?:FAILED|ERROR) .*", said, re.MULTILINE)
+    if running.returncode:
+        print(said[-20_000:], flush=True)
+    if running.returncode == -signal.SIGKILL and not re.search(r" (?:FAILED|ERROR) ", said):
+        raise LeftOut(f"its tests took more than {seconds:.0f} s")
+    last = said.strip().splitlines()[-1]
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", last)}
+    failed = counts.get("failed", 0) + counts.get("error", 0)
     return {
         "passed": counts.get("passed", 0),
         "skipped": counts.get("skipped", 0),
-        "failed": counts.get("failed", 0) + counts.get("error", 0) + (done.returncode != 0 and not counts),
+        "failed": max(failed, len(listed), running.returncode != 0),
         "seconds": round(time.monotonic() - began),
+    }
+
+
+def tested(version: str, python: Path, seconds: float) -> dict[str, Any]:
+    """Run the representative tests of a version; return what happened."""
+    listed = [line for line in TESTS.read_text().splitlines() if not line.startswith("#")]
+    print(f"PySpark {version}, Python {platform.python_version()}", flush=True)
+    return {
+        "pyspark": version,
         "python": platform.python_version(),
         "day": f"{datetime.now(UTC):%Y-%m-%d}",
+        "spark": counted(python, ["-m", "not long", *listed], seconds),
     }
+
+
+def failures(run: dict[str, Any]) -> int:
+    """Return how many tests of a run failed."""
+    return sum(int(run[part]["failed"]) for part in ("spark", "quick") if part in run)
+
+
+def record(found: dict[str, Any]) -> None:
+    """Keep a result. It replaces that of the same version of PySpark and Python."""
+    before = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
+
+    def version(run: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(map(int, run[name].split(".")[:2])) for name in ("pyspark", "python"))
+
+    kept = {version(run): run for run in (*before, found)}
+    RESULTS.write_text(json.dumps({"runs": [kept[name] for name in sorted(kept)]}, indent=1) + "\n")
 
 
 def main() -> int:
     """Test the versions; return 1 if a test failed."""
-    asked = argparse.ArgumentParser(description=__doc__)
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("versions", nargs="*", help="versions of PySpark; by default all older ones")
-    asked.add_argument("--record", action="store_true", help="keep the result, and test the newest version as well")
+    asked.add_argument("--installed", action="store_true", help="the installed version, and the tests of make quick")
+    asked.add_argument("--today", action="store_true", help="the older version whose turn it is, if it can be had")
+    asked.add_argument("--record", action="store_true", help="keep the result of each version of which no test failed")
     asked.add_argument("--until", type=float, default=float("inf"), help="start no version after so many seconds")
-    asked.add_argument("--seconds", type=float, default=900, help="the most that the tests of one version may take")
+    asked.add_argument("--seconds", type=float, default=1800, help="the most that one version may take")
     given = asked.parse_args()
-    found: dict[str, Any] = {}
-    began = time.monotonic()
-    if given.record:
-        import pyspark
-
-        found[pyspark.__version__] = tested(Path(sys.executable), given.seconds)
-    for version in given.versions or OLDER:
-        if time.monotonic() - began > given.until:
-            print(f"PySpark {version} is left out: no time is left; run by hand: make spark-versions")
-            continue
-        print(f"PySpark {version}", flush=True)
-        found[version] = tested(environment(version), given.seconds)
-    for version, outcome in found.items():
-        print(f"PySpark {version}: {outcome}")
-    failed = any(outcome["failed"] for outcome in found.values())
-    if given.record and not failed:
-        kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-        RESULTS.write_text(json.dumps({**kept, **found}, indent=1, sort_keys=True) + "\n")
-    return int(failed)
+    versions = given.versions or ([of_day(datetime.now(UTC).date())] if given.today else list(OLDER))
+    began, left_out, found = time.monotonic(), [], []
+    for version in [installed_version("pyspark")] if given.installed else versions:
+        first = time.monotonic()
+        try:
+            if first - began > given.until:
+                raise LeftOut("no time is left")
+            python = Path(sys.executable) if given.installed else environment(version, given.seconds)
+            found.append(tested(version, python, given.seconds - (time.monotonic() - first)))
+            if given.installed:
+                found[-1]["quick"] = counted(python, QUICK, given.seconds)
+            if given.record and not failures(found[-1]):
+                record(found[-1])
+        except LeftOut as reason:
+            left_out.append(f"PySpark {version} is left out: {reason}; run: {sys.executable} {__file__} {version}")
+    for run in found:
+        print(f"PySpark {run['pyspark']} on Python {run['python']}: {run['spark']} {run.get('quick', '')}")
+    print("\n".join(left_out))
+    return int(any(map(failures, found)) or (bool(left_out) and not given.today))
 
 
 if __name__ == "__main__":
