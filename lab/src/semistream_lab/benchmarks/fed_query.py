@@ -26,6 +26,8 @@ Transform = Callable[[DataFrame], DataFrame]
 
 COUNTED = "counted"
 _POLLING = "spark.sql.streaming.pollingDelay"
+_RARELY = "2s"
+"""How often a query looks for files: rarely, while another query is measured."""
 _PATIENCE = 600.0
 """Timeout of a micro-batch, in seconds."""
 
@@ -62,7 +64,7 @@ class FedQuery:
         self._title, self._note = title, note
         self._source = Path(tempfile.mkdtemp(dir=work))
         usual = str(spark.conf.get(_POLLING))
-        spark.conf.set(_POLLING, "2s")  # poll for files rarely while another query is measured
+        spark.conf.set(_POLLING, _RARELY)
         try:
             checkpoint = Path(tempfile.mkdtemp(dir=work))
             self.query = writer(spark, schema, transform, self._source, checkpoint).start()

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,6 +40,7 @@ from semistream_lab.workloads.workload import Workload, zipf
 __all__ = ["FEW_ROWS", "TURNS", "BenchPlan", "build_relation", "of_turn", "write_files", "write_small"]
 
 Report = Callable[[int], None]
+_Item = TypeVar("_Item")
 
 _FILE_ROWS = 1_000_000
 _GROUP_ROWS = 1 << 16
@@ -164,7 +166,7 @@ class BenchPlan:
         return self.place(directory) / name
 
 
-def of_turn(files: list[Path], turn: int) -> list[Path]:
+def of_turn(files: list[_Item], turn: int) -> list[_Item]:
     """Return the files of a turn. Files of later turns are newer, because Spark reads files by age."""
     return files[turn * len(files) // TURNS : (turn + 1) * len(files) // TURNS]
 

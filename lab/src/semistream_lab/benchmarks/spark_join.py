@@ -51,7 +51,7 @@ from semistream_lab.benchmarks.spark_data import (
     write_small,
 )
 
-__all__ = ["BenchPlan", "bench_session", "bench_spark", "build_relation", "write_files"]
+__all__ = ["BenchPlan", "bench_session", "bench_spark", "build_relation", "our_join", "write_files"]
 
 _OURS = "join"
 
@@ -129,7 +129,7 @@ class _Bench:
         self.work = work
         self.note = note
         self._place = plan.place(directory)
-        self._relation = plan.relation(directory)
+        self._directory = directory
         self._master = plan.master(directory)
         self._files = sorted(plan.stream(directory).glob("part-*.parquet"))[: len(plan.file_rows)]
         self._key = plan.workload(1).stream_key
@@ -209,10 +209,7 @@ class _Bench:
         return fixed
 
     def _joined(self, stream: DataFrame) -> DataFrame:
-        named: dict[str, Any] = {} if self.plan.algorithm is None else {"algorithm": self.plan.algorithm}
-        with Relation.open(self._relation) as relation:
-            memory = parse_bytes(self.plan.memory, of=relation.nbytes)  # exact even for a small R
-        return join(stream, self._relation, on=self._key, how="inner", memory=memory, metrics=_OURS, **named)
+        return our_join(stream, self.plan, self._directory)
 
     def _linked(self, name: str, files: list[Path]) -> Path:
         """Return a directory with only these files."""
@@ -237,6 +234,15 @@ class _Bench:
         # results are published, so they must not identify the machine
         explained = query._jsq.explainInternal(False).replace(str(self._place), "DIRECTORY")
         return counted_progress(title, query, rows), explained
+
+
+def our_join(stream: DataFrame, plan: BenchPlan, directory: Path) -> DataFrame:
+    """Join a stream of the plan's rows with R."""
+    named: dict[str, Any] = {} if plan.algorithm is None else {"algorithm": plan.algorithm}
+    place = plan.relation(directory)
+    with Relation.open(place) as relation:
+        memory = parse_bytes(plan.memory, of=relation.nbytes)  # exact even for a small R
+    return join(stream, place, on=plan.workload(1).stream_key, how="inner", memory=memory, metrics=_OURS, **named)
 
 
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -12,9 +12,10 @@ from semistream_lab.cli.bench.peers import peers
 from semistream_lab.cli.bench.spark import spark
 from semistream_lab.cli.bench.star import star
 from semistream_lab.cli.bench.store import store
+from semistream_lab.cli.bench.versions import versions
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Measure this machine and the joins on it.", no_args_is_help=True)
-for command in (device, joins, chart, memory, spark, star, store, peers, lookup):
+for command in (device, joins, chart, memory, spark, star, store, peers, lookup, versions):
     app.command()(command)
