@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -77,7 +78,7 @@ def test_a_relation_under_two_keys_has_one_share(tmp_path: Path) -> None:
     several = pa.table({"id": [1, 1, 2], "name": ["a", "b", "c"]})
     semistream.Relation.build(several, tmp_path / "names", key="id").close()
 
-    def shares(memory: int, name: str = "users", **second: object) -> dict[str, int]:
+    def shares(memory: int, name: str = "users", **second: Any) -> dict[str, int]:
         dimensions = [
             semistream.dimension(tmp_path / name, on="buyer"),
             semistream.dimension(tmp_path / name, on="seller", **second),
@@ -87,8 +88,11 @@ def test_a_relation_under_two_keys_has_one_share(tmp_path: Path) -> None:
     assert need_of((tmp_path / "users").absolute()).whole < MB
     assert shares(MB) == {"users": need_of((tmp_path / "users").absolute()).whole}, "both use one copy"
     assert shares(100_000) == {"users": 50_000}, "each has a cache of its own"
-    for second in ({"hold": False}, {"warm": False}, {"algorithm": "inlj"}, {"on_missing": "park", "park_for": 1}):
-        assert shares(MB, **second)["users"] == need_of((tmp_path / "users").absolute()).whole // 2
+    by_page: list[dict[str, Any]] = [
+        {"hold": False}, {"warm": False}, {"algorithm": "inlj"}, {"on_missing": "park", "park_for": 1}, {"window": 9},
+    ]  # fmt: skip
+    for second in by_page:
+        assert shares(MB, **second)["users"] == need_of((tmp_path / "users").absolute()).whole // 2, second
     assert shares(MB, "names")["names"] == need_of((tmp_path / "names").absolute()).whole // 2, "several rows per key"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -66,6 +67,7 @@ class Dimension:
             and given.get("warm", True)
             and given.get("on_missing") != "park"
             and given.get("algorithm", ALGORITHM) == ALGORITHM
+            and given.keys() <= _PARAMETERS  # others are options of the algorithm
         )
 
 
@@ -110,13 +112,17 @@ def dimension(
     return Dimension(relation, memory, settings | options)
 
 
+_PARAMETERS = frozenset(inspect.signature(dimension).parameters)
+
+
 def enrich(stream: DataFrame, dimensions: Sequence[Dimension], *, memory: int | float | str | None = None) -> DataFrame:
     """Return the stream's rows with the columns of all dimensions, as a chain of `semistream.join` does, but faster.
 
     Relations that fit into their part of the memory are held whole on each machine. They are joined in one pass,
     together with at most one larger relation, which costs a shuffle. Each further large relation costs one more
     shuffle, and so does a dimension with several rows per key or with parked rows. The key of a dimension may be a
-    column of an earlier one. The same relation may be given several times, with different keys.
+    column of an earlier one. The same relation may be given several times, with different keys: it is held once, or has
+    a cache for each key if it is read by page.
 
     Parameters
     ----------
