@@ -84,6 +84,7 @@ def _spark() -> str:
 
 def _star() -> str:
     found = _read("star")["points"]
+    whole = all("over_one_shard" in one and "empty" in one for one in found)
     rows = [
         (
             f"{one['products']:,}",
@@ -94,11 +95,16 @@ def _star() -> str:
             f"{_rate(one['cached'])} rows/s" if "cached" in one else "–",
             _ratio(one["over_chain"]),
             f"**{_ratio(one['over_spark'])}**",
+            *((_ratio(one["over_one_shard"]), _empty_star(one["empty"])) if whole else ()),
         )
         for one in found
     ]
     head = "products | micro-batch | one pass | chain of joins | Spark | Spark, cached | over the chain | over Spark"
-    return _table(head, 2, rows) + _measured(*found)
+    return _table(head + " | time with one shard | no rows" * whole, 2, rows) + _measured(*found)
+
+
+def _empty_star(found: dict[str, Any]) -> str:
+    return f"{1000 * found['star']:.0f} ms, {_ratio(found['over_one'])} one join"
 
 
 def _spark_fixed() -> str:
