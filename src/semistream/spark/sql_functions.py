@@ -55,8 +55,7 @@ def register(
 
     For a relation named ``products`` it registers
 
-    * the view ``products``: all rows of the version that is newest now. Conditions on the key read only pages that can
-      hold such keys.
+    * the view ``products``: all rows of the version that is newest now.
     * ``lookup_products(key)``, which returns a struct of the other columns, or NULL for a key that R does not have. It
       is registered if each key has one row.
     * ``lookup_all_products(key)``, which returns an array of such structs, for keys with several rows.

@@ -40,7 +40,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def read(path: Path, filters: list[Filter], **options: str) -> pa.Table:
-    source = RelationDataSource({"path": str(path), **options})
+    source = RelationDataSource({"path": str(path), "pushdown": "true", **options})
     reader: Any = source.reader(source.schema())
     assert reader.pushFilters(filters) == filters, "Spark evaluates all of them again"
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
@@ -69,6 +69,7 @@ def test_conditions_on_the_key_read_few_pages(tmp_path: Path, pages: list[int], 
         found = found if found.num_rows == 0 else found.sort_by("id")
         assert found.to_pylist() == rows.filter(expected).to_pylist(), filters
         assert sum(pages) <= most, filters
+    assert read(tmp_path / "r", [EqualTo(("id",), 4000)], pushdown="false").num_rows == ROWS + 1
     for filters in ([], [Not(EqualTo(("id",), 4000))], [EqualTo(("name",), "n1")], [EqualTo(("id",), 2**70)],
                     [EqualTo(("id", "x"), 3)]):  # fmt: skip
         assert read(tmp_path / "r", filters).num_rows == ROWS + 1, filters
@@ -104,10 +105,16 @@ def test_sql_reads_views_and_looks_up_keys_of_a_stream(spark: SparkSession, tmp_
     assert semistream.register(spark, {"products": tmp_path / "r"}) == [
         "lookup_products", "lookup_all_products", "lookup_all_products_by_kind"
     ]  # fmt: skip
-    one = spark.sql("SELECT name FROM products WHERE id = 7")
+    one = spark.read.format("semistream").option("pushdown", True).load(str(tmp_path / "r")).where("id = 7")
     assert [row.name for row in one.collect()] == ["n7"]
     assert one.rdd.getNumPartitions() == 1, "one shard has the key"
+    assert [row.name for row in spark.sql("SELECT name FROM products WHERE id = 7").collect()] == ["n7"]
     assert spark.sql("SELECT count(*) AS n FROM products WHERE id BETWEEN 100 AND 199").first().n == 100  # type: ignore[union-attr]
+
+    both = "SELECT id FROM products WHERE id = 7 UNION SELECT id FROM products WHERE id = 8 AND kind = 8"
+    assert {row.id for row in spark.sql(both).collect()} == {7, 8}, "one condition is not used for the other"
+    assert spark.sql("SELECT id FROM products WHERE id IS NULL OR id = 9").count() == 1
+    assert spark.table("products").count() == 900, "nor one query's for the next"
 
     (tmp_path / "in").mkdir()
     sales = spark.readStream.schema("sale long, id long").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))

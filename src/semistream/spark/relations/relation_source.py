@@ -1,7 +1,11 @@
 """``spark.read.format("semistream").load(path)``: a relation as a table, for Spark SQL.
 
-One task per shard reads its pages. If the query has conditions on the key, only pages that can hold such keys are read.
-Use it to look into R, for reports, and for joins that need all of R. To join a stream use `semistream.join`.
+One task per shard reads its pages. Use it to look into R, for reports, and for joins that need all of R. To join a
+stream use `semistream.join`.
+
+With the option ``pushdown``, conditions on the key are pushed down: only pages that can hold such keys are read. Spark
+4.3 keeps what a Python data source answered last for the table of a DataFrame, not for the query. If a DataFrame or a
+view is used with two conditions, in one query or in two, rows of one of them are missing. So this is an option.
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ __all__ = ["RelationDataSource"]
 
 _PAGES = 512
 """Number of pages that a task reads at a time."""
-_OPTIONS = ("path", "version", "columns", "by")
+_OPTIONS = ("path", "version", "columns", "by", "pushdown")
+_ON_OR_OFF = {"true": True, "false": False}
 
 
 class RelationOptionError(SemistreamError, ValueError):
@@ -41,12 +46,14 @@ class RelationDataSource(DataSource):
     """A relation as a table. Its path is given to ``load``.
 
     Options: ``version``, by default the newest; ``columns``, such as ``"id,price"``, to decode only these columns, as
-    Spark does not tell a Python data source which ones it needs; ``by``, a secondary index, in whose order R is read.
+    Spark does not tell a Python data source which ones it needs; ``by``, a secondary index, in whose order R is read;
+    ``pushdown``, for a DataFrame that is used with one condition only.
 
     Examples
     --------
     >>> products = spark.read.format("semistream").load("products")                      # doctest: +SKIP
-    >>> products.where("id = 7").show()  # reads one page                                # doctest: +SKIP
+    >>> once = spark.read.format("semistream").option("pushdown", True).load("products") # doctest: +SKIP
+    >>> once.where("id = 7").show()  # reads one page                                    # doctest: +SKIP
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -60,6 +67,10 @@ class RelationDataSource(DataSource):
         version = given.get("version")
         if version is not None and not version.isdecimal():
             raise RelationOptionError(f"version must be a number, not {version!r}; semistream history lists them")
+        pushdown = given.get("pushdown", "false").lower()
+        if pushdown not in _ON_OR_OFF:
+            raise RelationOptionError(f"pushdown must be true or false, not {pushdown!r}")
+        self._pushdown = _ON_OR_OFF[pushdown]
         self._path = str(place_of(given["path"]).absolute())
         manifest = manifests.load(place_of(self._path), None if version is None else int(version))
         self._manifest = manifest.in_order_of(_names(given["by"]), self._path) if "by" in given else manifest
@@ -83,7 +94,7 @@ class RelationDataSource(DataSource):
         )
 
     def reader(self, schema: st.StructType) -> DataSourceReader:
-        return _Reader(self._path, self._manifest, arrow_schema(schema))
+        return _Reader(self._path, self._manifest, arrow_schema(schema), pushdown=self._pushdown)
 
 
 def _names(text: str) -> list[str]:
@@ -98,16 +109,18 @@ class _Shard(InputPartition):
 class _Reader(DataSourceReader):
     """Rows of one version: all, or those of the pages that can hold the keys that a query wants."""
 
-    def __init__(self, path: str, manifest: Manifest, schema: pa.Schema) -> None:
+    def __init__(self, path: str, manifest: Manifest, schema: pa.Schema, *, pushdown: bool) -> None:
         self._path, self._version, self._by, self._schema = path, manifest.version, manifest.by, schema
         self._shards = range(len(manifest.shards))
         self._codec = manifest.codec
         self._clustered = manifest.clustered
+        self._pushdown = pushdown
         self._wanted: WantedKeys | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Remember the conditions on the key. Spark evaluates all conditions again on the rows that are read."""
-        self._wanted = WantedKeys.of(filters, self._codec, ranges=self._clustered)
+        if self._pushdown:
+            self._wanted = WantedKeys.of(filters, self._codec, ranges=self._clustered)
         return filters
 
     def partitions(self) -> list[_Shard]:
