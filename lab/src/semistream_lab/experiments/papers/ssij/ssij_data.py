@@ -25,11 +25,13 @@ from semistream_lab.experiments.papers.ssij.ssij_comparing import (
     notes,
     with_authors,
 )
+from semistream_lab.experiments.papers.ssij.ssij_rates import BETWEEN
 from semistream_lab.experiments.papers.ssij.ssij_setups import (
     AUTHORS,
     BYTES,
     EQUAL_SSIJ,
     FILL,
+    KEY_ROWS,
     MESH,
     PAPER,
     SSIJ,
@@ -108,21 +110,20 @@ def _raised_by_keys(size: Size, many: list[int]) -> tuple[Sample, ...]:
             for count, workload in workloads.items()
         )
     samples = []
-    for part, counts in ((0.01, [many[0], many[-1]]), (0.05, many)):
-        for count in counts if size.published or part > 0.01 else []:
+    shared = [KEY_ROWS] * size.published  # as in Figure 5
+    for part, counts in ((0.01, shared), (0.05, sorted([*many, *shared]))):
+        for count in counts:
             workload, facet = relation(size, rows_per_key=count), f"memory {part:.0%}"
             memory = part * workload.nbytes
-            between = _BETWEEN[part] if size.published else (1e3, 1e6)
+            between = (1e3, 1e6) if not size.published else BETWEEN[part] if count == KEY_ROWS else (1e4, 24e4)
             authors = _fewer(size, mesh(size, workload, memory, authors=True), count)
+            if count == KEY_ROWS:
+                authors = mesh(size, relation(size, 0.0), memory, authors=True)
             samples += [
                 Sample(SSIJ, count, raised(size, workload, memory, between), facet=facet, metric="sustained"),
                 Sample(AUTHORS, count, authors, facet=facet),
             ]
     return tuple(samples)
-
-
-_BETWEEN = {0.01: (2e3, 48e3), 0.05: (1e4, 24e4)}
-"""Arrival rates to search, in tuples per second, by the share of R that is memory."""
 
 
 def _more_with_memory(first: str, second: str, fractions: tuple[float, float]) -> Judge:
@@ -213,8 +214,8 @@ def _raised_on_data(size: Size, items: Workload, weather: Workload, fractions: l
     return tuple(samples)
 
 
-_ITEM_RATES = {0.01: (1e3, 24e3), 0.025: (4e3, 96e3), 0.05: (5e3, 120e3)}
-_REPORT_RATES = {0.01: (200.0, 4800.0), 0.025: (500.0, 12e3), 0.05: (1250.0, 3e4), 0.1: (5e3, 120e3)}
+_ITEM_RATES = {0.025: (4e3, 96e3), 0.05: (5e3, 120e3)}
+_REPORT_RATES = {0.025: (500.0, 12e3), 0.05: (1250.0, 3e4), 0.1: (5e3, 120e3)}
 """Arrival rates to search, in tuples per second, by the share of R that is memory. With 10 % memory three quarters of
 the stream of line items would fit."""
 

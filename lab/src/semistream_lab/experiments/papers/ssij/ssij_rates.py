@@ -42,7 +42,7 @@ from semistream_lab.experiments.papers.ssij.ssij_setups import (
 from semistream_lab.experiments.scales import Size
 from semistream_lab.experiments.spec import Axis, Point, Printed, Sample, Taken, Verdict, Workload
 
-__all__ = ["experiments"]
+__all__ = ["BETWEEN", "experiments"]
 
 
 def experiments(size: Size) -> list[Experiment]:
@@ -91,11 +91,11 @@ def _by_skew(size: Size, skew: float, shape: str) -> tuple[Point, str, bool, str
     memory = 0.075 * workload.nbytes
     if not size.simulated:  # an endless stream: the same point as with equal bytes
         return published_join(size, workload, memory), "", False, ""
-    between = (1e3, 1e6) if not size.published else _BETWEEN[0.075] if skew == 1.0 else (4e3, 96e3)
+    between = (1e3, 1e6) if not size.published else BETWEEN[0.075] if skew == 1.0 else (4e3, 96e3)
     return raised(size, workload, memory, between), "", False, "sustained"
 
 
-_BETWEEN = {0.01: (2e3, 24e3), 0.025: (5e3, 60e3), 0.05: (1e4, 12e4), 0.075: (15e3, 18e4)}
+BETWEEN = {0.01: (2e3, 24e3), 0.025: (5e3, 60e3), 0.05: (1e4, 12e4), 0.075: (15e3, 18e4)}
 """Arrival rates to search, in tuples per second, by the share of R that is memory."""
 
 
@@ -155,7 +155,7 @@ def _as_published(size: Size, base: Workload, skewed: Workload, number: str, oth
     parts = size.pick([0.01, 0.025, 0.05, 0.075] if number == "5" else [0.01, 0.05], [0.02], [])
     found = []
     for part in parts:
-        between = _BETWEEN.get(part, (1e3, 1e6))
+        between = BETWEEN.get(part, (1e3, 1e6))
         point = raised(size, skewed, part * base.nbytes, between)
         found.append(Sample(SSIJ, 100 * part, point, metric="sustained"))
         if part not in others:  # else it is measured there
