@@ -97,8 +97,8 @@ def _one_to_many(size: Size) -> Experiment:
 _SIMULATED = (
     f"{COUNTED} As published: arrivals are raised until memory overflows before the stream ends, of 10 M line items or "
     "6 M weather reports, and MESHJOIN has its authors' bytes. With 10 % memory three quarters of the line items would "
-    "fit, so they end at 5 %. With 2.5 % memory for weather reports the waiting tuples of Table II would need twice the "
-    "memory, so half of the memory begins a join phase there."
+    "fit, so they end at 5 %. With 2.5 % memory for weather reports the waiting tuples of Table II would need twice "
+    "the memory, so half of the memory begins a join phase there."
 )
 
 
