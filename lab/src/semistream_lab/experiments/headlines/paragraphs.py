@@ -28,7 +28,7 @@ _TEXTS = {
         "until memory overflows, and MESHJOIN has its authors' bytes per tuple. With the same bytes for both and an "
         "endless stream MESHJOIN is faster (SSIJ reaches $equal_ssij_mesh), because Table II begins join phases "
         "long before memory is full. With thresholds from our tuner SSIJ reaches $tuned_ssij_mesh. On TPC-H and on "
-        "weather reports it gains $first_ssij_data. That the gain grows with the tuples per key does not reproduce: "
+        "weather reports it reaches $first_ssij_data. That the gain grows with the tuples per key does not reproduce: "
         "it shrinks. Its rates with little memory and with locality are reached. Its deadlines are not: with seeks of "
         "8.5 ms not even an ideal cache and the best plans of reads serve 5500 tuples/s within a minute, and the "
         "published delay of MESHJOIN implies a disk that is slower still."

@@ -165,7 +165,7 @@ def _mesh_delay(outcome: Outcome) -> tuple[float, float]:
     """Return MESHJOIN's highest rate, and how long a tuple stays at that rate, in seconds at the paper's size."""
     record = outcome.aside[SLOW]
     waiting = record["memory_parts"]["stream table"] / record["waiting_bytes"]
-    rate = float(record.get("counting", record["rate"]))
+    rate = float(record["counting" if "counting" in record else "rate"])
     return rate, waiting / rate / _full_size(outcome)
 
 
