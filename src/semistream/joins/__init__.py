@@ -24,6 +24,7 @@ from semistream.relation.relation import Relation
 from semistream.structures.lookup import PageLookup
 
 __all__ = [
+    "AUTO",
     "Algorithm",
     "How",
     "Join",
@@ -35,6 +36,9 @@ __all__ = [
     "find",
     "find_rows",
 ]
+
+AUTO = "auto"
+"""Used instead of an algorithm's id: the tuner chooses, see `semistream.create`."""
 
 
 @functools.cache

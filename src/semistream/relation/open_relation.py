@@ -100,8 +100,7 @@ class OpenRelation:
         version
             By default the newest.
         shards
-            Open only these shards. A function gets the number of shards and returns the ones to open. Keys of other
-            shards are absent.
+            Open only these shards. A function gets the number of shards and returns some. Keys of others are absent.
         direct, depth
             Bypass the page cache, so that reads use no memory outside the budget; and maximum reads in flight.
         local

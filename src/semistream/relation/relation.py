@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from semistream.core.errors import SemistreamError
 from semistream.relation import builder
 from semistream.relation.committing import commit_compacted, commit_index, commit_update, commit_without_index
-from semistream.relation.damage.repair import Repaired, repair
-from semistream.relation.damage.repair_source import Source
 from semistream.relation.moving_relation import MovingRelation
 from semistream.relation.pages.shard_writer import PAGE_BYTES
 from semistream.relation.row_lookups import RowLookups, open_lookups
@@ -23,6 +21,10 @@ from semistream.relation.storage.secondary_index import Columns
 from semistream.relation.versions.holds import Hold, hold_manifest
 from semistream.relation.versions.vacuum import vacuum
 from semistream.relation.versions.version_history import Version, history
+
+if TYPE_CHECKING:
+    from semistream.relation.damage.repair import Repaired
+    from semistream.relation.damage.repair_source import Source
 
 __all__ = ["Relation"]
 
@@ -291,6 +293,8 @@ class Relation(MovingRelation):
         This object then reads the repaired pages. If the newest version had to be built again from ``source``, this
         object moves to the new version, unless joins are attached.
         """
+        from semistream.relation.damage.repair import repair  # which joins do not need
+
         repaired = repair(self._stored("repair"), source, copy=copy, trust=trust)
         if not (self._joins() or self._uncommitted):
             self.refresh()

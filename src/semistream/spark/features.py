@@ -37,6 +37,7 @@ from semistream.spark.older.whole_rows import WholeRows
 
 __all__ = [
     "HAS_TIMES",
+    "ROCKSDB",
     "EqualNullSafe",
     "EqualTo",
     "Filter",
@@ -66,6 +67,8 @@ _HAS_FILTERS = hasattr(datasource, "Filter")
 _HAS_LIMITS = find_spec("pyspark.sql.streaming.datasource") is not None
 HAS_TIMES = hasattr(st, "TimeType")
 """Whether Spark has a type for the time of day."""
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+"""Spark's state store in RocksDB, which ``transformWithState`` requires."""
 
 
 # -- plans --------------------------------------------------------------------------------------------------------

@@ -8,14 +8,11 @@ import sys
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from semistream.spark.features import checkpoint_files
+from semistream.spark.features import ROCKSDB, checkpoint_files
 from semistream.spark.java import use_java
 from semistream.spark.sales_source import register_sources
 
-__all__ = ["ROCKSDB", "session"]
-
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-"""Spark's state store in RocksDB, which ``transformWithState`` requires."""
+__all__ = ["session"]
 
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 

@@ -29,13 +29,12 @@ from semistream.core.errors import SemistreamError, UnsupportedJoinError
 from semistream.core.units import parse_bytes
 from semistream.lookups.lookups import Lookups
 from semistream.relation.relation import Relation
-from semistream.relation.storage.manifest import Manifest
+from semistream.relation.storage.manifest import SPARK_SCHEMA, Manifest
 from semistream.relation.stores.store_path import Place, place_of
 from semistream.relation.versions.holds import hold_manifest
 from semistream.relation.versions.pins import Pin
 from semistream.spark.features import arrow_function
 from semistream.spark.joining.task_relation import TaskRelation
-from semistream.spark.relations.build_job import SPARK_SCHEMA
 from semistream.spark.relations.types import arrow_schema, fit, spark_type
 from semistream.spark.sales_source import register_sources
 

@@ -10,16 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.core.arguments import listed
-from semistream.joins import Join
+from semistream.joins import AUTO, Join
 from semistream.joins import create as create_by_id
 from semistream.relation.relation import Relation
 from semistream.relation.storage.secondary_index import Columns
 from semistream.tuner.tuning import choose
 
 __all__ = ["AUTO", "create"]
-
-AUTO = "auto"
-"""Used instead of an algorithm's id: the tuner chooses."""
 
 
 def create(

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import semistream
 from semistream.relation import builder
-from semistream.spark.relations.build_job import SPARK_SCHEMA
+from semistream.relation.storage.manifest import SPARK_SCHEMA
 from semistream.spark.relations.relation_source import RelationDataSource
 
 

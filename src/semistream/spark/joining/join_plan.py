@@ -21,19 +21,18 @@ from pyspark.sql import DataFrame, Observation
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError, StorageError, UnsupportedJoinError
 from semistream.core.paths import local_path, user_data
 from semistream.core.units import format_bytes
-from semistream.joins import How, Join, find
+from semistream.joins import AUTO, How, Join, find
 from semistream.joins.interface.conditions import ConditionName, condition_for, pick_columns
 from semistream.joins.interface.output import output_schema
 from semistream.relation.relation import Relation
 from semistream.relation.relation_files import bytes_in_memory, check_files
 from semistream.relation.storage import manifest as manifests
-from semistream.relation.storage.manifest import Manifest
+from semistream.relation.storage.manifest import SPARK_SCHEMA, Manifest
 from semistream.relation.storage.secondary_index import Columns
 from semistream.relation.stores.local_tier import local_tier
 from semistream.relation.stores.store_path import Place, StorePath, place_of
 from semistream.relation.versions.holds import hold_manifest
 from semistream.relation.versions.pins import PINS
-from semistream.spark.joining.choosing import choose_join
 from semistream.spark.joining.held.image import MOST_HELD, RESULTS, room_for
 from semistream.spark.joining.missing import (
     MISSING_IN,
@@ -62,10 +61,8 @@ from semistream.spark.joining.plan_parts import (
 from semistream.spark.joining.shard_budget import NEW_ROWS, WAITING_ROWS, ShardBudget, parallelism_of
 from semistream.spark.joining.spreading.routing import stripe_width
 from semistream.spark.joining.state_partitions import check_can_park
-from semistream.spark.relations.build_job import SPARK_SCHEMA
 from semistream.spark.relations.key_expressions import folding
 from semistream.spark.relations.types import arrow_schema, check_collations, spark_type
-from semistream.tuner.auto import AUTO
 
 __all__ = ["ALGORITHM", "MEMORY", "plan_join"]
 
@@ -146,6 +143,10 @@ def plan_join(
             if algorithm == AUTO and condition != "equal":
                 algorithm, _ = ALGORITHM, options.pop("exponent", None)
             elif algorithm == AUTO:
+                from semistream.spark.joining.choosing import (
+                    choose_join,  # and the tuner, which other joins do not need
+                )
+
                 algorithm, options = choose_join(shard, manifest.shards[largest], budget.of_task(1.0), schema, options)
             kind = find(algorithm)
             settings = {

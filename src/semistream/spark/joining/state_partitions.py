@@ -25,8 +25,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from semistream.core.errors import UnsupportedJoinError
-from semistream.spark.features import state_partitions_setting
-from semistream.spark.sessions import ROCKSDB
+from semistream.spark.features import ROCKSDB, state_partitions_setting
 
 __all__ = ["check_can_park", "parking_name", "shrink_state_of_parking"]
 

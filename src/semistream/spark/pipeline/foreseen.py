@@ -17,7 +17,7 @@ from semistream.core.errors import (
     SemistreamError,
     UnknownColumnsError,
 )
-from semistream.joins import Join, find
+from semistream.joins import AUTO, Join, find
 from semistream.relation.keys.key_casts import derived_name, key_cast
 from semistream.relation.keys.key_columns import plain_type
 from semistream.relation.keys.key_kinds import key_column
@@ -28,7 +28,6 @@ from semistream.spark.joining.shard_budget import ShardBudget
 from semistream.spark.pipeline.assembly import explained
 from semistream.spark.pipeline.document import Document
 from semistream.spark.pipeline.plan import JoinPlan, SourcePlan
-from semistream.tuner.auto import AUTO
 
 __all__ = ["check_joins", "columns_of"]
 

@@ -13,7 +13,7 @@ from typing import cast
 from semistream.core.errors import SemistreamError, UnknownAlgorithmError, UnknownIndexError, UnsupportedJoinError
 from semistream.core.paths import is_address, local_path
 from semistream.core.units import is_share, memory_bytes, parse_bytes
-from semistream.joins import How, find
+from semistream.joins import AUTO, How, find
 from semistream.joins.interface.conditions import ConditionName
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
@@ -40,7 +40,6 @@ from semistream.spark.pipeline.plan import (
     with_budgets,
 )
 from semistream.spark.pipeline.sink_reading import read_sink
-from semistream.tuner.auto import AUTO
 
 __all__ = ["read_plan"]
 

@@ -41,7 +41,7 @@ from semistream.spark.features import sent_to_partition
 from semistream.spark.relations.key_expressions import by_position, key_order, positional, shard_of
 from semistream.spark.relations.types import arrow_schema, check_collations, fit
 
-__all__ = ["SPARK_SCHEMA", "ShardTask", "build", "write_shards"]
+__all__ = ["ShardTask", "build", "write_shards"]
 
 _REPORT = "shard int, null_keys bigint, files string, error string"
 _REPORT_ARROW = pa.schema({"shard": pa.int32(), "null_keys": pa.int64(), "files": pa.string(), "error": pa.string()})

@@ -23,10 +23,9 @@ from semistream.core.errors import SemistreamError
 from semistream.joins.interface.conditions import pick_columns
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
-from semistream.relation.storage.manifest import Manifest
+from semistream.relation.storage.manifest import SPARK_SCHEMA, Manifest
 from semistream.relation.stores.store_path import place_of
 from semistream.spark.features import Filter
-from semistream.spark.relations.build_job import SPARK_SCHEMA
 from semistream.spark.relations.types import arrow_schema, fit, spark_type
 from semistream.spark.relations.wanted_keys import RowSelection, WantedKeys
 
