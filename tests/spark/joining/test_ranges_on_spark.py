@@ -74,8 +74,13 @@ def relation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pa.Table]:
     return path, build(path, shards=3)
 
 
-@pytest.mark.parametrize("how", ["left", "inner"])
-@pytest.mark.parametrize("algorithm", ["adaptivejoin", "ssij", "oracle", "auto"])
+@pytest.mark.parametrize(
+    ("algorithm", "how"),
+    [
+        ("adaptivejoin", "left"), ("adaptivejoin", "inner"), ("ssij", "left"), ("oracle", "inner"), ("auto", "left"),
+        *(pytest.param(*both, marks=pytest.mark.long) for both in [("ssij", "inner"), ("oracle", "left")]),
+    ],
+)  # fmt: skip
 def test_it_is_what_duckdb_says(spark: SparkSession, relation: tuple[Path, pa.Table], how: Any, algorithm: str) -> None:
     path, master = relation
     table = stream_of(1)

@@ -85,10 +85,19 @@ def by_duckdb(question: str) -> Counter[tuple[Any, ...]]:
 WAYS = {"left": "LEFT JOIN", "inner": "JOIN"}
 
 
+LEFT, MIXED, OTHERS = (
+    ("left",) * 5, ("inner", "left", "inner", "left", "left"), ("left", "inner", "left", "inner", "inner"),
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "hows", [("left",) * 5, ("inner", "left", "inner", "left", "left"), ("left", "inner", "left", "inner", "inner")]
-)
-@pytest.mark.parametrize("large", [0, 2, None])
+    ("large", "hows"),
+    [
+        (0, LEFT), (0, OTHERS), (2, MIXED), (2, OTHERS), (None, MIXED),
+        *(pytest.param(*both, marks=pytest.mark.long) for both in
+          [(0, MIXED), (2, LEFT), (None, LEFT), (None, OTHERS)]),
+    ],
+)  # fmt: skip
 def test_a_star_is_what_duckdb_says(sales: DataFrame, star: Path, hows: tuple[str, ...], large: int | None) -> None:
     """The large relation stands first, in the middle, or there is none; days are used twice."""
     names = ["customers", "stores", "days", "days"]
