@@ -13,11 +13,20 @@ A null bit is set if the cell is NULL. Among the packed fields, a variable field
 counted from the row's start. Its bytes begin where those of the previous variable field end; the first begin at
 ``stride``. Numbers are little-endian; nothing is aligned. The type of a column determines its fields: see
 `row_columns`, `row_nested` and `row_encoded`.
+
+If columns are packed (see `packed`), a variable field is the length of its cell instead, and escaped values follow:
+
+::
+
+    packed row     [u32 length of the row][null bits][fields packed][bytes of the variable cells][escaped values]
+    escaped value  [u16 number of the column][u32 length][bytes]
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +35,11 @@ from numpy.typing import NDArray
 
 from semistream.core.compiled import frozen
 from semistream.core.errors import SemistreamError
-from semistream.relation.rows.row_cells import VARIABLE, Cells, Column, RowLimitError, Rows
+from semistream.relation.rows.packed.packed_columns import PackedColumn, PackedRows, Place, packed_column
+from semistream.relation.rows.packed.packed_tails import RowTails
+from semistream.relation.rows.packed.packed_values import Escapes
+from semistream.relation.rows.packed.packing import ColumnPacking
+from semistream.relation.rows.row_cells import VARIABLE, Cells, Column, RowLimitError, Rows, validity_buffer
 from semistream.relation.rows.row_columns import BooleanColumn, BytesColumn, FixedColumn, NullColumn
 from semistream.relation.rows.row_encoded import DictionaryColumn, ExtensionColumn, RunEndColumn
 from semistream.relation.rows.row_kernels import (
@@ -42,6 +55,7 @@ from semistream.relation.rows.row_nested import ListColumn, StructColumn, UnionC
 __all__ = ["FieldPlace", "RowCodec", "Rows"]
 
 _LENGTH_BYTES = 4
+_PACKED = -2  # the width of slots that packed columns read themselves
 _MAX_ROW_BYTES = (1 << 32) - 1
 _NO_COLUMNS = pa.struct([])
 _TESTS_OF_BYTES = (
@@ -66,6 +80,9 @@ class RowCodec:
     schema
         Any Arrow schema. `decode` returns batches of exactly this schema. Dictionary and run-end encoded columns are
         stored as plain values and encoded again when decoded, so a row costs the bytes of its values.
+    packings
+        How columns are packed, by name. A packing of other types than the column's is ignored. Rows with any packed
+        column are variable.
 
     Attributes
     ----------
@@ -86,21 +103,60 @@ class RowCodec:
     {'id': [8, 7, 7], 'name': [None, 'seven', 'seven']}
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, packings: Mapping[str, ColumnPacking] = MappingProxyType({})) -> None:
         self.schema = schema
-        self._columns: list[Column] = [column_for(field.type) for field in schema]
+        chosen = {name: packing for name, packing in packings.items() if schema.get_field_index(name) >= 0}
+        self._columns: list[Column] = [
+            packed_column(field.type, chosen[field.name])
+            if field.name in chosen and chosen[field.name].fits(field.type)
+            else column_for(field.type)
+            for field in schema
+        ]
+        self.packed: bool = any(isinstance(column, PackedColumn) for column in self._columns)
         self._widths = [width for column in self._columns for width in column.slots]
-        self.variable: bool = VARIABLE in self._widths
+        self.variable: bool = self.packed or VARIABLE in self._widths
         self._bitmap_at = _LENGTH_BYTES if self.variable else 0
         at = self._bitmap_at + (len(self._widths) + 7) // 8
         self._places: list[int] = []
-        for width in self._widths:
+        for width, length in zip(self._widths, self._length_widths, strict=True):
             self._places.append(at)
-            at += 4 if width == VARIABLE else width
+            at += length if width == VARIABLE else width
         self._field_places = np.array(self._places, np.int64)
-        self._field_widths = np.array(self._widths, np.int64)
+        self._field_widths = np.array(
+            [
+                _PACKED if isinstance(column, PackedColumn) else width
+                for column in self._columns
+                for width in column.slots
+            ],
+            np.int64,
+        )
         # A row of zero bytes would have no start of its own.
         self.stride: int = max(at, 1)
+
+    @cached_property
+    def _length_widths(self) -> list[int]:
+        """For each slot: if it is variable, the bytes of its field."""
+        return [
+            column.packing.width if isinstance(column, PackedColumn) else 4
+            for column in self._columns
+            for _ in column.slots
+        ]
+
+    def packed_rows(self, data: NDArray[np.uint8], starts: NDArray[np.int64]) -> PackedRows:
+        """Return packed rows as their columns read them."""
+        return PackedRows(data, starts, self.stride, *self._cell_fields)
+
+    @cached_property
+    def _cell_fields(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Places and widths of the fields of variable cells."""
+        cells = [slot for slot, width in enumerate(self._widths) if width == VARIABLE]
+        widths = np.array([self._length_widths[slot] for slot in cells], np.int64)
+        return frozen(self._field_places[cells]), frozen(widths)
+
+    def slot_place(self, slot: int) -> Place:
+        """Return where packed rows store a slot."""
+        cell = self._widths[:slot].count(VARIABLE) if self._widths[slot] == VARIABLE else -1
+        return Place(self._places[slot], *self._null_bits[slot], cell)
 
     @cached_property
     def blank_bytes(self) -> int:
@@ -118,7 +174,11 @@ class RowCodec:
         if self.variable:
             batch = self._fitted(batch)
             for column, array in zip(self._columns, batch.columns, strict=True):
-                if VARIABLE in column.slots and (spread := column.spread(array, hidden)) is not None:
+                if isinstance(column, PackedColumn):
+                    cells, escapes = column.pack(array)
+                    lengths += cells.lengths if VARIABLE in column.slots else 0
+                    RowTails().add(column.packing.number, escapes, lengths)
+                elif VARIABLE in column.slots and (spread := column.spread(array, hidden)) is not None:
                     lengths += spread
         return lengths
 
@@ -140,26 +200,34 @@ class RowCodec:
         """
         batch = self._fitted(batch)
         count = batch.num_rows
-        cells = [
-            cell
-            for column, array in zip(self._columns, batch.columns, strict=True)
-            for cell in column.split(array, hidden)
-        ]
+        cells: list[Cells] = []
+        escaped: list[tuple[ColumnPacking, int, Escapes]] = []
+        for column, array in zip(self._columns, batch.columns, strict=True):
+            if isinstance(column, PackedColumn):
+                cell, escapes = column.pack(array)
+                escaped.append((column.packing, self._places[len(cells)], escapes))
+                cells.append(cell)
+            else:
+                cells.extend(column.split(array, hidden))
         if hidden is not None:
             cells = [cell.hidden(hidden) for cell in cells]
         heads = np.zeros((count, self.stride), dtype=np.uint8)
         self._write_null_bits(heads, cells)
         lengths = np.full(count, self.stride, dtype=np.int64)
         targets: list[NDArray[np.int64]] = []
-        for cell, width, place in zip(cells, self._widths, self._places, strict=True):
+        for cell, width, place, field in zip(cells, self._widths, self._places, self._length_widths, strict=True):
             if width == VARIABLE:
                 targets.append(lengths.copy())
                 lengths += cell.lengths
-                _field(heads, place, np.dtype("<u4"))[:] = lengths
+                _field(heads, place, np.dtype(f"<u{field}"))[:] = cell.lengths if self.packed else lengths
             elif width > 0:
                 _write_field(heads, place, width, cell)
         if not self.variable:
             return Rows(heads.reshape(-1), self._regular_starts(count), lengths)
+        tails = RowTails()
+        for packing, place, escapes in escaped:
+            heads[escapes.rows, place : place + packing.width] = 0xFF
+            tails.add(packing.number, escapes, lengths)
         if count and int(lengths.max()) > _MAX_ROW_BYTES:
             row = int(lengths.argmax())
             raise RowLimitError(
@@ -175,6 +243,7 @@ class RowCodec:
         for cell, target in zip(variable, targets, strict=True):
             target += starts
             copy_cells(frozen(cell.values), frozen(cell.begins), frozen(cell.lengths), data, frozen(target))
+        tails.write(data, starts)
         return Rows(data, starts, lengths)
 
     def decode(self, data: NDArray[np.uint8], starts: NDArray[np.int64]) -> pa.RecordBatch:
@@ -193,7 +262,12 @@ class RowCodec:
         arrays = []
         taken = 0
         for column in self._columns:
-            arrays.append(column.join(cells[taken : taken + len(column.slots)], count))
+            mine = cells[taken : taken + len(column.slots)]
+            if isinstance(column, PackedColumn):
+                validity = validity_buffer(mine[0].nulls)
+                arrays.append(column.read(self.packed_rows(data, starts), self.slot_place(taken), validity))
+            else:
+                arrays.append(column.join(mine, count))
             taken += len(column.slots)
         if not arrays:
             return _batch_without_columns(count, self.schema)
@@ -202,10 +276,11 @@ class RowCodec:
     def nulls(self, rows: int) -> pa.RecordBatch:
         """Return rows in which everything is NULL."""
         row = np.zeros((1, self.stride), dtype=np.uint8)
-        for byte, bit in self._null_bits:
-            row[0, byte] |= bit
+        constants = [isinstance(column, PackedColumn) and column.is_null for column in self._columns for _ in column.slots]
+        for (byte, bit), already in zip(self._null_bits, constants, strict=True):
+            row[0, byte] |= 0 if already else bit
         ends = [place for place, width in zip(self._places, self._widths, strict=True) if width == VARIABLE]
-        for place in [0, *ends] if self.variable else ends:
+        for place in [0, *(ends if not self.packed else [])] if self.variable else ends:
             _field(row, place, np.dtype("<u4"))[:] = self.stride
         return self.decode(row, np.zeros(rows, dtype=np.int64))
 
@@ -231,13 +306,15 @@ class RowCodec:
     def _read_cells(self, data: NDArray[np.uint8], starts: NDArray[np.int64], heads: NDArray[np.uint8]) -> list[Cells]:
         cells = []
         count, at = starts.size, 0
-        fields = np.empty(sum((count * width + 7) & ~7 for width in self._widths if width > 0), dtype=np.uint8)
+        rows = self.packed_rows(data, starts)
+        fields = np.empty(sum((count * width + 7) & ~7 for width in self._field_widths.tolist() if width > 0), np.uint8)
         split_heads(heads, self._field_places, self._field_widths, fields)
         bits_at = -1
         bits = np.zeros(0, dtype=np.uint8)
         any_null = False
         before: NDArray[Any] | int = self.stride
-        for width, place, (byte, bit) in zip(self._widths, self._places, self._null_bits, strict=True):
+        slots = zip(self._field_widths.tolist(), self._places, self._null_bits, strict=True)
+        for slot, (width, place, (byte, bit)) in enumerate(slots):
             if byte != bits_at:
                 bits_at, bits = byte, heads[:, byte].copy()
                 any_null = bool(bits.any())
@@ -245,7 +322,12 @@ class RowCodec:
             if any_null:
                 nulls = (bits & np.uint8(bit)) != 0
                 nulls = nulls if nulls.any() else None
-            if width == VARIABLE:
+            if width == _PACKED:
+                cells.append(Cells(nulls, data))
+            elif width == VARIABLE and self.packed:
+                begins, lengths, _ = rows.bounds(self.slot_place(slot).cell)
+                cells.append(Cells(nulls, data, begins, lengths))
+            elif width == VARIABLE:
                 ends = _field(heads, place, np.dtype("<u4")).astype(np.int64)
                 cells.append(Cells(nulls, data, begins=starts + before, lengths=ends - before))
                 before = ends

@@ -17,6 +17,7 @@ from semistream.core.compiled import copy_bytes, frozen, kernel
 from semistream.core.errors import SemistreamError
 from semistream.relation.rows.any_type import gather
 from semistream.relation.rows.fitting import null_array
+from semistream.relation.rows.packed.packed_columns import PackedColumn
 from semistream.relation.rows.row_cells import offsets_buffer, offsets_of
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.row_columns import BooleanColumn, BytesColumn, FixedColumn
@@ -164,6 +165,8 @@ class RowGather:
 
     def _is_simple(self, index: int) -> bool:
         column = self._codec._columns[index]
+        if isinstance(column, PackedColumn):
+            return True
         return type(column) in (FixedColumn, BooleanColumn) or (type(column) is BytesColumn and not column._view)
 
     def __call__(self, data: Bytes, starts: Ints) -> list[pa.Array]:
@@ -200,6 +203,8 @@ class RowGather:
             packed = np.zeros((count + 7) // 8, np.uint8)
             nulls = int(_validity(data, starts, place if has_nulls else -1, bit, packed))
             validity = pa.py_buffer(packed)
+        if isinstance(column, PackedColumn):
+            return column.read(codec.packed_rows(data, starts), codec.slot_place(slot), (validity, nulls))
         if isinstance(column, BytesColumn):
             return self._bytes_column(column, slot, data, starts, validity, nulls)
         width = codec._widths[slot]
@@ -214,15 +219,18 @@ class RowGather:
         self, column: BytesColumn, slot: int, data: Bytes, starts: Ints, validity: pa.Buffer | None, nulls: int
     ) -> pa.Array:
         codec, count = self._codec, starts.size
-        earlier = [at for at in range(slot) if codec._widths[at] < 0]
-        before = codec._places[earlier[-1]] if earlier else -1
-        begins, lengths = np.empty(count, np.int64), np.empty(count, np.int64)
-        bad = _bounds(data, starts, before, codec._places[slot], codec.stride, begins, lengths)
-        if bad >= 0:
-            raise SemistreamError(
-                f"row {bad} of {count} points outside its {data.size} bytes; these bytes were not written with this "
-                "schema, or are damaged: build the relation again"
-            )
+        if codec.packed:
+            begins, lengths, _ = codec.packed_rows(data, starts).bounds(codec.slot_place(slot).cell)
+        else:
+            earlier = [at for at in range(slot) if codec._widths[at] < 0]
+            before = codec._places[earlier[-1]] if earlier else -1
+            begins, lengths = np.empty(count, np.int64), np.empty(count, np.int64)
+            bad = _bounds(data, starts, before, codec._places[slot], codec.stride, begins, lengths)
+            if bad >= 0:
+                raise SemistreamError(
+                    f"row {bad} of {count} points outside its {data.size} bytes; these bytes were not written with "
+                    "this schema, or are damaged: build the relation again"
+                )
         offsets = offsets_of(lengths, column._large, "bytes", str(column._large_type))
         out = np.empty(int(offsets[-1]), np.uint8)
         _gather_bytes(data, frozen(begins), frozen(offsets), out)

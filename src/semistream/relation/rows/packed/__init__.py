@@ -1,0 +1,1 @@
+"""Packed rows: columns stored in fewer bytes than their type takes."""

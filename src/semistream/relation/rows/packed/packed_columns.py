@@ -1,0 +1,352 @@
+"""Columns of packed rows: how their Arrow arrays become fields, cells and escapes, and back."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from semistream.core.arrays import Bytes, Ints
+from semistream.core.compiled import frozen
+from semistream.relation.rows.packed.packed_kernels import cell_bounds, find_escapes, mark_rows, read_codes
+from semistream.relation.rows.packed.packed_values import (
+    SLACK,
+    Escapes,
+    NumberValues,
+    Validity,
+    WordTable,
+    bytes_array,
+    bytes_offsets,
+    damaged,
+)
+from semistream.relation.rows.packed.packing import BYTES, CONSTANT, DICTIONARY, OFFSET, SYMBOLS, ColumnPacking
+from semistream.relation.rows.packed.symbol_kernels import decompress_cells, decompressed_lengths
+from semistream.relation.rows.packed.symbol_table import SymbolTable
+from semistream.relation.rows.row_cells import VARIABLE, Cells, Column, Mask, null_mask
+from semistream.relation.rows.row_columns import BytesColumn
+from semistream.relation.rows.row_kernels import copy_cells
+
+__all__ = ["PackedColumn", "PackedRows", "Place", "packed_column"]
+
+_NONE: Ints = np.zeros(0, np.int64)
+
+
+class Place(NamedTuple):
+    """Where rows store a slot."""
+
+    at: int
+    null_byte: int
+    null_bit: int
+    cell: int
+    """Number of the variable cell among those of a row; -1 if the slot is none."""
+
+
+class PackedRows(NamedTuple):
+    """Rows to read, and where their cells and escapes begin."""
+
+    data: Bytes
+    starts: Ints
+    """-1 where there is no row."""
+    stride: int
+    places: Ints
+    """The fields with the lengths of the variable cells."""
+    widths: Ints
+
+    def bounds(self, cell: int) -> tuple[Ints, Ints, int]:
+        """Return where a variable cell begins, its length (-1: escaped), and how many are escaped."""
+        begins, lengths = np.empty(self.starts.size, np.int64), np.empty(self.starts.size, np.int64)
+        places, widths = self.places[: cell + 1], self.widths[: cell + 1]
+        escapes, bad = cell_bounds(self.data, self.starts, places, widths, self.stride, begins, lengths)
+        if bad >= 0:
+            raise self._damaged(bad)
+        return begins, lengths, escapes
+
+    def codes(self, place: Place, width: int) -> tuple[Ints, int]:
+        """Return the fields of a slot (-1: escaped), and how many are escaped."""
+        codes = np.empty(self.starts.size, np.int64)
+        escapes, bad = read_codes(self.data, self.starts, place.at, width, self.stride, codes)
+        if bad >= 0:
+            raise self._damaged(bad)
+        return codes, escapes
+
+    def marked(self, place: Place) -> Ints:
+        """Return the rows in which the null bit of a slot is set."""
+        marks = np.empty(self.starts.size, np.uint8)
+        count, bad = mark_rows(self.data, self.starts, place.null_byte, place.null_bit, self.stride, marks)
+        if bad >= 0:
+            raise self._damaged(bad)
+        return np.flatnonzero(marks) if count else _NONE
+
+    def escapes(self, rows: Ints, packing: ColumnPacking, optional: bool = False) -> Escapes:
+        """Return the escaped values of a column in some rows; raise if a row has none, unless ``optional``."""
+        begins, lengths = np.empty(rows.size, np.int64), np.empty(rows.size, np.int64)
+        bad = find_escapes(
+            self.data, self.starts, frozen(rows), self.places, self.widths, self.stride, packing.number, begins, lengths
+        )
+        if bad < 0 and not optional and lengths.size and lengths.min() < 0:
+            bad = int(rows[int(lengths.argmin())])
+        if bad >= 0:
+            raise self._damaged(bad)
+        return Escapes(rows, self.data, begins, lengths)
+
+    def _damaged(self, row: int) -> Exception:
+        return damaged(row, self.starts.size, self.data.size)
+
+
+class PackedColumn(Column):
+    """A column with one slot, whose values may be escaped."""
+
+    packing: ColumnPacking
+    is_null: bool = False
+    """Whether NULL is what a row without a null bit has."""
+    most_bytes: int
+    """Arrow bytes of a value that is not escaped; of a variable cell, beyond 8 times its length."""
+
+    def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
+        raise AssertionError("only whole rows are packed")
+
+    def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
+        raise AssertionError("only whole rows are packed")
+
+    @abstractmethod
+    def pack(self, array: pa.Array) -> tuple[Cells, Escapes]:
+        """Return the cells of the slot, and the values that are escaped.
+
+        Fields of escaped rows are zero, and their cells empty: the codec marks them.
+        """
+
+    @abstractmethod
+    def read(self, rows: PackedRows, place: Place, validity: Validity) -> pa.Array:
+        """Return the column of rows. ``validity`` has the rows whose null bit is not set, and that exist."""
+
+
+def packed_column(type_: pa.DataType, packing: ColumnPacking) -> PackedColumn:
+    """Return the column for a type and its packing."""
+    number = packing.family != "bytes"
+    if packing.kind == CONSTANT:
+        return _ConstantNumber(type_, packing) if number else _ConstantBytes(type_, packing)
+    if packing.kind == OFFSET:
+        return _Offsets(type_, packing)
+    if packing.kind == DICTIONARY:
+        return _Words(type_, packing)
+    assert packing.kind in (SYMBOLS, BYTES), packing.kind
+    return _Cells(type_, packing)
+
+
+def _nulls(array: pa.Array) -> Mask:
+    nulls = null_mask(array)
+    return np.zeros(len(array), np.bool_) if nulls is None else nulls
+
+
+class _Offsets(PackedColumn):
+    """Numbers relative to a base, in steps of a divisor."""
+
+    def __init__(self, type_: pa.DataType, packing: ColumnPacking) -> None:
+        super().__init__(type_)
+        self.packing, self.slots = packing, (packing.width,)
+        self._values = NumberValues(type_)
+        self.most_bytes = self._values.bytes
+        self._limit = (1 << 8 * packing.width) - 1
+        most = packing.base + (self._limit - 1) * packing.divisor
+        self._checked = self._values.holds(packing.base, most)
+
+    def pack(self, array: pa.Array) -> tuple[Cells, Escapes]:
+        values, wide = self._values.read(array)
+        nulls = null_mask(array)
+        distance = values.view(np.uint64) - np.uint64(self.packing.base % (1 << 64))
+        if self.packing.divisor == 1:
+            codes, fits = distance, distance < self._limit
+        else:
+            codes, rest = np.divmod(distance, np.uint64(self.packing.divisor))
+            fits = (codes < self._limit) & (rest == 0)
+        if wide is not None:
+            fits &= ~wide
+        if nulls is not None:
+            fits |= nulls
+        rows = _NONE if fits.all() else np.flatnonzero(~fits)
+        fields = np.ascontiguousarray(codes.astype("<u8").view(np.uint8).reshape(-1, 8)[:, : self.packing.width])
+        fields[rows] = 0
+        return Cells(nulls, fields), self._values.escapes(array, rows)
+
+    def read(self, rows: PackedRows, place: Place, validity: Validity) -> pa.Array:
+        values, count = rows.codes(place, self.packing.width)
+        escapes = rows.escapes(np.flatnonzero(values < 0), self.packing) if count else None
+        if self.packing.divisor > 1:
+            values *= self.packing.divisor
+        if self.packing.base:
+            values += self.packing.base
+        return self._values.array(values, validity, rows.data, escapes, self._checked)
+
+
+class _Words(PackedColumn):
+    """Byte strings by their number in a table."""
+
+    def __init__(self, type_: pa.DataType, packing: ColumnPacking) -> None:
+        super().__init__(type_)
+        self.packing, self.slots = packing, (packing.width,)
+        self._bytes = BytesColumn(type_)
+        lengths = np.frombuffer(packing.lengths or b"", "<u4").astype(np.int64)
+        self._words = WordTable(packing.table, lengths)
+        self.most_bytes = int(lengths.max(initial=0)) + 8
+        offsets = pa.py_buffer(np.append(0, np.cumsum(lengths)))
+        self._set = pa.Array.from_buffers(pa.large_binary(), lengths.size, [None, offsets, pa.py_buffer(packing.table)])
+
+    def pack(self, array: pa.Array) -> tuple[Cells, Escapes]:
+        (cells,) = self._bytes.split(array)
+        nulls = null_mask(array)
+        found = pc.index_in(array.cast(pa.large_binary()), value_set=self._set).fill_null(-1)
+        codes = found.to_numpy().astype(np.int64) + 1
+        rows = np.flatnonzero((codes == 0) & ~_nulls(array))
+        dtype = "<u1" if self.packing.width == 1 else "<u2"
+        return Cells(nulls, codes.astype(dtype)), Escapes(rows, cells.values, cells.begins[rows], cells.lengths[rows])
+
+    def read(self, rows: PackedRows, place: Place, validity: Validity) -> pa.Array:
+        codes, count = rows.codes(place, self.packing.width)
+        escapes = None
+        if count:
+            escapes = rows.escapes(np.flatnonzero(codes < 0), self.packing)
+            codes[escapes.rows] = 0
+        if codes.size and int(codes.max()) >= self._words.lengths.size:
+            raise damaged(int(codes.argmax()), codes.size, rows.data.size)
+        return self._words.array(self._bytes, codes, validity, rows.data, escapes)
+
+
+class _Cells(PackedColumn):
+    """Byte strings with a short length, compressed or not."""
+
+    slots = (VARIABLE,)
+
+    def __init__(self, type_: pa.DataType, packing: ColumnPacking) -> None:
+        super().__init__(type_)
+        self.packing = packing
+        self._bytes = BytesColumn(type_)
+        self._symbols = SymbolTable(packing.table, packing.lengths or b"") if packing.kind == SYMBOLS else None
+        self._limit = (1 << 8 * packing.width) - 1
+        self.most_bytes = 8
+
+    def pack(self, array: pa.Array) -> tuple[Cells, Escapes]:
+        (cells,) = self._bytes.split(array)
+        values, begins, lengths = cells.values, cells.begins, cells.lengths
+        long = lengths >= self._limit
+        if self._symbols is not None:
+            values, begins, lengths = self._symbols.compressed(cells)
+            # Text without any symbol would take two bytes for one.
+            long = (lengths >= self._limit) | (lengths > cells.lengths + 8)
+        rows = np.flatnonzero(long)
+        if rows.size:
+            lengths = np.where(long, 0, lengths)
+        escapes = Escapes(rows, cells.values, cells.begins[rows], cells.lengths[rows])
+        return Cells(cells.nulls, values, begins, lengths), escapes
+
+    def read(self, rows: PackedRows, place: Place, validity: Validity) -> pa.Array:
+        begins, packed, count = rows.bounds(place.cell)
+        escapes = None
+        if count:
+            escapes = rows.escapes(np.flatnonzero(packed < 0), self.packing)
+            packed[escapes.rows] = 0
+        begins, packed = frozen(begins), frozen(packed)
+        lengths = packed.copy()
+        if self._symbols is not None:
+            bad = decompressed_lengths(rows.data, begins, packed, self._symbols.sizes, lengths)
+            if bad >= 0:
+                raise damaged(bad, packed.size, rows.data.size)
+        if escapes is not None:
+            lengths[escapes.rows] = escapes.lengths
+        offsets = bytes_offsets(self._bytes, lengths)
+        out = np.empty(int(offsets[-1]) + SLACK, np.uint8)
+        if self._symbols is None:
+            copy_cells(rows.data, begins, packed, out, frozen(offsets[:-1]))
+        else:
+            symbols, sizes = self._symbols.symbols, self._symbols.sizes
+            decompress_cells(rows.data, begins, packed, symbols, sizes, frozen(offsets), out)
+        return bytes_array(self._bytes, offsets, out, validity, rows.data, escapes)
+
+
+class _Constant(PackedColumn):
+    """One value, which takes no field. The null bit is set in rows that have another value, or none."""
+
+    slots = (0,)
+
+    def __init__(self, type_: pa.DataType, packing: ColumnPacking) -> None:
+        super().__init__(type_)
+        self.packing = packing
+        self.is_null = packing.lengths is None
+        self.most_bytes = 8 + len(packing.table)
+
+    def _others(self, rows: PackedRows, place: Place, validity: Validity) -> tuple[Ints, Escapes | None, Validity]:
+        """Return the rows that have not the constant, the escapes among them, and which rows are not NULL."""
+        others = rows.marked(place)
+        escapes = None
+        if others.size:
+            escapes = rows.escapes(others, self.packing, optional=not self.is_null)
+            there = escapes.lengths >= 0
+            if not there.all():
+                escapes = Escapes(others[there], rows.data, escapes.begins[there], escapes.lengths[there])
+        elif not self.is_null:
+            return others, None, validity
+        nulls = rows.starts < 0
+        if self.is_null:
+            nulls = np.ones(rows.starts.size, np.bool_)
+        nulls[others] = True
+        if escapes is not None:
+            nulls[escapes.rows] = False
+        packed = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+        return others, escapes, (packed, int(np.count_nonzero(nulls)))
+
+
+class _ConstantNumber(_Constant):
+    def __init__(self, type_: pa.DataType, packing: ColumnPacking) -> None:
+        super().__init__(type_, packing)
+        self._values = NumberValues(type_)
+        self._value = int.from_bytes(packing.table, "little", signed=True)
+
+    def pack(self, array: pa.Array) -> tuple[Cells, Escapes]:
+        nulls = _nulls(array)
+        if self.is_null:
+            others = ~nulls
+            rows = np.flatnonzero(others)
+        else:
+            values, wide = self._values.read(array)
+            others = values != self._value
+            if wide is not None:
+                others |= wide
+            rows = np.flatnonzero(others & ~nulls)
+            others |= nulls
+        return Cells(others, np.zeros(0, np.uint8)), self._values.escapes(array, rows)
+
+    def read(self, rows: PackedRows, place: Place, validity: Validity) -> pa.Array:
+        _, escapes, validity = self._others(rows, place, validity)
+        values = np.full(rows.starts.size, self._value, np.int64)
+        return self._values.array(values, validity, rows.data, escapes, self._values.holds(self._value, self._value))
+
+
+class _ConstantBytes(_Constant):
+    def __init__(self, type_: pa.DataType, packing: ColumnPacking) -> None:
+        super().__init__(type_, packing)
+        self._bytes = BytesColumn(type_)
+        self._words = WordTable(packing.table, np.array([len(packing.table)]))
+
+    def pack(self, array: pa.Array) -> tuple[Cells, Escapes]:
+        (cells,) = self._bytes.split(array)
+        nulls = _nulls(array)
+        others = ~nulls
+        if not self.is_null:
+            same = pc.equal(array.cast(pa.large_binary()), pa.scalar(self.packing.table, pa.large_binary()))
+            others &= ~same.fill_null(False).to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(others)
+        if not self.is_null:
+            others |= nulls
+        escapes = Escapes(rows, cells.values, cells.begins[rows], cells.lengths[rows])
+        return Cells(others, np.zeros(0, np.uint8)), escapes
+
+    def read(self, rows: PackedRows, place: Place, validity: Validity) -> pa.Array:
+        others, escapes, validity = self._others(rows, place, validity)
+        codes = (rows.starts >= 0).astype(np.int64) if not self.is_null else np.zeros(rows.starts.size, np.int64)
+        codes[others] = 0
+        return self._words.array(self._bytes, codes, validity, rows.data, escapes)
+
+
