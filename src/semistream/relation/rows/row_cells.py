@@ -9,30 +9,37 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.core.compiled import frozen
 from semistream.core.errors import SemistreamError
+from semistream.relation.rows.row_kernels import write_field
 
 __all__ = [
     "VARIABLE",
     "Cells",
     "CodecFor",
     "Column",
+    "FieldPlace",
     "Mask",
     "RowFormat",
     "RowLimitError",
     "Rows",
     "added",
+    "batch_without_columns",
     "either",
+    "head_field",
+    "holds_fixed_lists",
     "null_mask",
     "numbers",
     "offsets_buffer",
     "offsets_of",
     "validity_buffer",
+    "write_cells",
 ]
 
 Mask = NDArray[np.bool_]
@@ -41,6 +48,7 @@ VARIABLE = -1
 """The width that marks a slot whose bytes follow the row's fixed head."""
 
 _MAX_OFFSET32 = (1 << 31) - 1  # largest 32-bit offset in Arrow
+_NO_COLUMNS = pa.struct([])
 _NO_NUMBERS = np.zeros(0, dtype=np.int64)
 
 
@@ -69,10 +77,20 @@ class Cells:
         return Cells(nulls if self.nulls is None else self.nulls | nulls, self.values, self.begins, lengths)
 
 
+class FieldPlace(NamedTuple):
+    """Where rows store a field of fixed width, and its null bit, relative to the start of a row."""
+
+    at: int
+    null_byte: int
+    null_bit: int
+
+
 class Column(ABC):
     """Encodes one column into rows and decodes it; ``slots`` are the widths of its slots."""
 
     slots: tuple[int, ...]
+    marks_nulls = True
+    """Whether the null bits of a NULL are set."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self.type = type_
@@ -196,3 +214,36 @@ def offsets_of(lengths: NDArray[np.int64], large: bool, what: str, remedy: str) 
 def offsets_buffer(offsets: NDArray[np.int64], large: bool) -> pa.Buffer:
     """Return Arrow's buffer of 64-bit or 32-bit offsets."""
     return pa.py_buffer(offsets if large else offsets.astype(np.int32))
+
+
+def head_field(heads: NDArray[np.uint8], place: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """View one field of all heads, unaligned."""
+    count, stride = heads.shape
+    if count == 0:
+        return np.zeros(0, dtype=dtype)
+    return np.ndarray((count,), dtype=dtype, buffer=heads, offset=place, strides=(stride,))
+
+
+def write_cells(heads: NDArray[np.uint8], place: int, width: int, cell: Cells) -> None:
+    """Write the fields of one slot, which has a fixed width, to all heads."""
+    values = frozen(cell.values.view(np.uint8).reshape(-1))
+    assert values.size == heads.shape[0] * width, f"{values.size} B for {heads.shape[0]} values of {width} B"
+    write_field(heads, place, width, values)
+    if cell.nulls is not None:
+        # Arrow's bytes under a NULL are arbitrary, but equal rows must have equal bytes.
+        heads[cell.nulls, place : place + width] = 0
+
+
+def batch_without_columns(rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with rows but no columns, which only a struct array can represent."""
+    empty = pa.Array.from_buffers(_NO_COLUMNS, rows, [None])
+    return pa.RecordBatch.from_struct_array(empty).replace_schema_metadata(schema.metadata)
+
+
+def holds_fixed_lists(type_: pa.DataType) -> bool:
+    """Whether values of a type contain lists of a fixed size."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return holds_fixed_lists(type_.storage_type)
+    if pa.types.is_fixed_size_list(type_):
+        return True
+    return any(holds_fixed_lists(type_.field(child).type) for child in range(type_.num_fields))

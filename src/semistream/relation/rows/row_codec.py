@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,11 +35,24 @@ from numpy.typing import NDArray
 
 from semistream.core.compiled import frozen
 from semistream.core.errors import SemistreamError
-from semistream.relation.rows.packed.packed_columns import PackedColumn, PackedRows, Place, packed_column
+from semistream.relation.rows.packed.packed_columns import GROWTH, PackedColumn, length_bytes, packed_column
+from semistream.relation.rows.packed.packed_rows import PackedLayout
 from semistream.relation.rows.packed.packed_tails import RowTails
 from semistream.relation.rows.packed.packed_values import Escapes
 from semistream.relation.rows.packed.packing import ColumnPacking
-from semistream.relation.rows.row_cells import VARIABLE, Cells, Column, RowLimitError, Rows, validity_buffer
+from semistream.relation.rows.row_cells import (
+    VARIABLE,
+    Cells,
+    Column,
+    FieldPlace,
+    RowLimitError,
+    Rows,
+    batch_without_columns,
+    head_field,
+    holds_fixed_lists,
+    validity_buffer,
+    write_cells,
+)
 from semistream.relation.rows.row_columns import BooleanColumn, BytesColumn, FixedColumn, NullColumn
 from semistream.relation.rows.row_encoded import DictionaryColumn, ExtensionColumn, RunEndColumn
 from semistream.relation.rows.row_kernels import (
@@ -48,28 +61,17 @@ from semistream.relation.rows.row_kernels import (
     lengths_at,
     scatter_heads,
     split_heads,
-    write_field,
 )
 from semistream.relation.rows.row_nested import ListColumn, StructColumn, UnionColumn
 
 __all__ = ["FieldPlace", "RowCodec", "Rows"]
 
 _LENGTH_BYTES = 4
-_PACKED = -2  # the width of slots that packed columns read themselves
 _MAX_ROW_BYTES = (1 << 32) - 1
-_NO_COLUMNS = pa.struct([])
 _TESTS_OF_BYTES = (
     pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary,
     pa.types.is_string_view, pa.types.is_binary_view,
 )  # fmt: skip
-
-
-class FieldPlace(NamedTuple):
-    """Where rows store a field of fixed width, and its null bit, relative to the start of a row."""
-
-    at: int
-    null_byte: int
-    null_bit: int
 
 
 class RowCodec:
@@ -86,6 +88,10 @@ class RowCodec:
 
     Attributes
     ----------
+    packings
+        How columns are packed, by name, without those that were ignored.
+    packed
+        Where packed rows have their slots; None if no column is packed.
     variable
         Whether rows differ in length. A fixed row carries no length and is a little smaller and faster.
     stride
@@ -105,63 +111,39 @@ class RowCodec:
 
     def __init__(self, schema: pa.Schema, packings: Mapping[str, ColumnPacking] = MappingProxyType({})) -> None:
         self.schema = schema
-        chosen = {name: packing for name, packing in packings.items() if schema.get_field_index(name) >= 0}
         self._columns: list[Column] = [
-            packed_column(field.type, chosen[field.name])
-            if field.name in chosen and chosen[field.name].fits(field.type)
+            packed_column(field.type, packings[field.name])
+            if field.name in packings and packings[field.name].fits(field.type)
             else column_for(field.type)
             for field in schema
         ]
-        self.packed: bool = any(isinstance(column, PackedColumn) for column in self._columns)
+        packed = [column for column in self._columns if isinstance(column, PackedColumn)]
         self._widths = [width for column in self._columns for width in column.slots]
-        self.variable: bool = self.packed or VARIABLE in self._widths
+        self.variable: bool = bool(packed) or VARIABLE in self._widths
         self._bitmap_at = _LENGTH_BYTES if self.variable else 0
         at = self._bitmap_at + (len(self._widths) + 7) // 8
         self._places: list[int] = []
+        self._length_widths = [length_bytes(column) for column in self._columns for _ in column.slots]
         for width, length in zip(self._widths, self._length_widths, strict=True):
             self._places.append(at)
             at += length if width == VARIABLE else width
         self._field_places = np.array(self._places, np.int64)
-        self._field_widths = np.array(
-            [
-                _PACKED if isinstance(column, PackedColumn) else width
-                for column in self._columns
-                for width in column.slots
-            ],
-            np.int64,
-        )
+        self._field_widths = np.array(self._widths, np.int64)
         # A row of zero bytes would have no start of its own.
         self.stride: int = max(at, 1)
-
-    @cached_property
-    def _length_widths(self) -> list[int]:
-        """For each slot: if it is variable, the bytes of its field."""
-        return [
-            column.packing.width if isinstance(column, PackedColumn) else 4
-            for column in self._columns
-            for _ in column.slots
-        ]
-
-    def packed_rows(self, data: NDArray[np.uint8], starts: NDArray[np.int64]) -> PackedRows:
-        """Return packed rows as their columns read them."""
-        return PackedRows(data, starts, self.stride, *self._cell_fields)
-
-    @cached_property
-    def _cell_fields(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Places and widths of the fields of variable cells."""
-        cells = [slot for slot, width in enumerate(self._widths) if width == VARIABLE]
-        widths = np.array([self._length_widths[slot] for slot in cells], np.int64)
-        return frozen(self._field_places[cells]), frozen(widths)
-
-    def slot_place(self, slot: int) -> Place:
-        """Return where packed rows store a slot."""
-        cell = self._widths[:slot].count(VARIABLE) if self._widths[slot] == VARIABLE else -1
-        return Place(self._places[slot], *self._null_bits[slot], cell)
+        self.packings = {
+            field.name: column.packing
+            for field, column in zip(schema, self._columns, strict=True)
+            if isinstance(column, PackedColumn)
+        }
+        self.packed: PackedLayout | None = None
+        if packed:
+            self.packed = PackedLayout(self._widths, self._length_widths, self._places, self._null_bits, self.stride)
 
     @cached_property
     def blank_bytes(self) -> int:
         """Arrow bytes that a row may need in addition to its encoded length: a NULL fixed-size list still has items."""
-        return sum(pa.nulls(1, field.type).nbytes for field in self.schema if _holds_fixed_lists(field.type))
+        return sum(pa.nulls(1, field.type).nbytes for field in self.schema if holds_fixed_lists(field.type))
 
     def lengths(self, batch: pa.RecordBatch, hidden: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """Return the encoded length of each row of ``batch`` in bytes, without encoding it.
@@ -174,19 +156,26 @@ class RowCodec:
         if self.variable:
             batch = self._fitted(batch)
             for column, array in zip(self._columns, batch.columns, strict=True):
-                if isinstance(column, PackedColumn):
-                    cells, escapes = column.pack(array)
-                    lengths += cells.lengths if VARIABLE in column.slots else 0
-                    RowTails().add(column.packing.number, escapes, lengths)
-                elif VARIABLE in column.slots and (spread := column.spread(array, hidden)) is not None:
+                wanted = VARIABLE in column.slots or isinstance(column, PackedColumn)
+                if wanted and (spread := column.spread(array, hidden)) is not None:
                     lengths += spread
         return lengths
 
     def sizes_at(self, data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64] | int:
-        """Return the length of each row that starts at ``starts`` in ``data``; one number if rows are fixed."""
-        if not self.variable:
-            return self.stride + self.blank_bytes
-        return lengths_at(frozen(data), frozen(starts)) + self.blank_bytes
+        """Return the bytes of each row that starts at ``starts`` in ``data``, decoded; one number if rows are fixed."""
+        return self.decoded_bytes(lengths_at(frozen(data), frozen(starts)) if self.variable else self.stride)
+
+    def decoded_bytes(self, lengths: NDArray[np.int64] | int) -> NDArray[np.int64] | int:
+        """Return the most bytes that rows of these encoded lengths take when they are decoded."""
+        if self.packed is None:
+            return lengths + self.blank_bytes
+        return (lengths - self.stride) * GROWTH + (self._most_bytes + self.blank_bytes)
+
+    @cached_property
+    def _most_bytes(self) -> int:
+        """The most bytes of a packed row, decoded, if it has no variable cells and no escapes."""
+        packed = [column for column in self._columns if isinstance(column, PackedColumn)]
+        return self.stride + sum(column.most_bytes for column in packed)
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if (batch.schema.names, batch.schema.types) != (self.schema.names, self.schema.types):
@@ -219,9 +208,11 @@ class RowCodec:
             if width == VARIABLE:
                 targets.append(lengths.copy())
                 lengths += cell.lengths
-                _field(heads, place, np.dtype(f"<u{field}"))[:] = cell.lengths if self.packed else lengths
+                head_field(heads, place, np.dtype(f"<u{field}"))[:] = (
+                    cell.lengths if self.packed is not None else lengths
+                )
             elif width > 0:
-                _write_field(heads, place, width, cell)
+                write_cells(heads, place, width, cell)
         if not self.variable:
             return Rows(heads.reshape(-1), self._regular_starts(count), lengths)
         tails = RowTails()
@@ -234,7 +225,7 @@ class RowCodec:
                 f"row {row} of the batch takes {int(lengths[row])} bytes; a row holds at most "
                 f"{_MAX_ROW_BYTES}. Store values of that size outside the relation, and references to them in the row"
             )
-        _field(heads, 0, np.dtype("<u4"))[:] = lengths
+        head_field(heads, 0, np.dtype("<u4"))[:] = lengths
         ends = np.cumsum(lengths)
         starts = ends - lengths
         data = np.empty(int(ends[-1]) if count else 0, dtype=np.uint8)
@@ -265,23 +256,24 @@ class RowCodec:
             mine = cells[taken : taken + len(column.slots)]
             if isinstance(column, PackedColumn):
                 validity = validity_buffer(mine[0].nulls)
-                arrays.append(column.read(self.packed_rows(data, starts), self.slot_place(taken), validity))
+                assert self.packed is not None
+                arrays.append(column.read(self.packed.rows(data, starts), self.packed.places[taken], validity))
             else:
                 arrays.append(column.join(mine, count))
             taken += len(column.slots)
         if not arrays:
-            return _batch_without_columns(count, self.schema)
+            return batch_without_columns(count, self.schema)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def nulls(self, rows: int) -> pa.RecordBatch:
         """Return rows in which everything is NULL."""
         row = np.zeros((1, self.stride), dtype=np.uint8)
-        constants = [isinstance(column, PackedColumn) and column.is_null for column in self._columns for _ in column.slots]
-        for (byte, bit), already in zip(self._null_bits, constants, strict=True):
-            row[0, byte] |= 0 if already else bit
-        ends = [place for place, width in zip(self._places, self._widths, strict=True) if width == VARIABLE]
-        for place in [0, *(ends if not self.packed else [])] if self.variable else ends:
-            _field(row, place, np.dtype("<u4"))[:] = self.stride
+        marks = [column.marks_nulls for column in self._columns for _ in column.slots]
+        for (byte, bit), mark in zip(self._null_bits, marks, strict=True):
+            row[0, byte] |= bit * mark
+        ends = [] if self.packed else [self._places[at] for at, width in enumerate(self._widths) if width == VARIABLE]
+        for place in [0, *ends] if self.variable else ends:
+            head_field(row, place, np.dtype("<u4"))[:] = self.stride
         return self.decode(row, np.zeros(rows, dtype=np.int64))
 
     @cached_property
@@ -306,14 +298,13 @@ class RowCodec:
     def _read_cells(self, data: NDArray[np.uint8], starts: NDArray[np.int64], heads: NDArray[np.uint8]) -> list[Cells]:
         cells = []
         count, at = starts.size, 0
-        rows = self.packed_rows(data, starts)
-        fields = np.empty(sum((count * width + 7) & ~7 for width in self._field_widths.tolist() if width > 0), np.uint8)
+        fields = np.empty(sum((count * width + 7) & ~7 for width in self._widths if width > 0), dtype=np.uint8)
         split_heads(heads, self._field_places, self._field_widths, fields)
         bits_at = -1
         bits = np.zeros(0, dtype=np.uint8)
         any_null = False
         before: NDArray[Any] | int = self.stride
-        slots = zip(self._field_widths.tolist(), self._places, self._null_bits, strict=True)
+        slots = zip(self._widths, self._places, self._null_bits, strict=True)
         for slot, (width, place, (byte, bit)) in enumerate(slots):
             if byte != bits_at:
                 bits_at, bits = byte, heads[:, byte].copy()
@@ -322,13 +313,11 @@ class RowCodec:
             if any_null:
                 nulls = (bits & np.uint8(bit)) != 0
                 nulls = nulls if nulls.any() else None
-            if width == _PACKED:
-                cells.append(Cells(nulls, data))
-            elif width == VARIABLE and self.packed:
-                begins, lengths, _ = rows.bounds(self.slot_place(slot).cell)
+            if width == VARIABLE and self.packed is not None:
+                begins, lengths, _ = self.packed.rows(data, starts).bounds(self.packed.places[slot].cell)
                 cells.append(Cells(nulls, data, begins, lengths))
             elif width == VARIABLE:
-                ends = _field(heads, place, np.dtype("<u4")).astype(np.int64)
+                ends = head_field(heads, place, np.dtype("<u4")).astype(np.int64)
                 cells.append(Cells(nulls, data, begins=starts + before, lengths=ends - before))
                 before = ends
             else:
@@ -358,34 +347,3 @@ def column_for(type_: pa.DataType) -> Column:
         children = [column_for(type_.field(child).type) for child in range(type_.num_fields)]
         return StructColumn(type_, children) if is_.is_struct(type_) else UnionColumn(type_, children, RowCodec)
     return ListColumn(type_, RowCodec)
-
-
-def _holds_fixed_lists(type_: pa.DataType) -> bool:
-    if isinstance(type_, pa.BaseExtensionType):
-        return _holds_fixed_lists(type_.storage_type)
-    if pa.types.is_fixed_size_list(type_):
-        return True
-    return any(_holds_fixed_lists(type_.field(child).type) for child in range(type_.num_fields))
-
-
-def _field(heads: NDArray[np.uint8], place: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """View one field of all heads, unaligned."""
-    count, stride = heads.shape
-    if count == 0:
-        return np.zeros(0, dtype=dtype)
-    return np.ndarray((count,), dtype=dtype, buffer=heads, offset=place, strides=(stride,))
-
-
-def _write_field(heads: NDArray[np.uint8], place: int, width: int, cell: Cells) -> None:
-    values = frozen(cell.values.view(np.uint8).reshape(-1))
-    assert values.size == heads.shape[0] * width, f"{values.size} B for {heads.shape[0]} values of {width} B"
-    write_field(heads, place, width, values)
-    if cell.nulls is not None:
-        # Arrow's bytes under a NULL are arbitrary, but equal rows must have equal bytes.
-        heads[cell.nulls, place : place + width] = 0
-
-
-def _batch_without_columns(rows: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with rows but no columns, which only a struct array can represent."""
-    empty = pa.Array.from_buffers(_NO_COLUMNS, rows, [None])
-    return pa.RecordBatch.from_struct_array(empty).replace_schema_metadata(schema.metadata)

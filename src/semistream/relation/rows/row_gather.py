@@ -204,7 +204,8 @@ class RowGather:
             nulls = int(_validity(data, starts, place if has_nulls else -1, bit, packed))
             validity = pa.py_buffer(packed)
         if isinstance(column, PackedColumn):
-            return column.read(codec.packed_rows(data, starts), codec.slot_place(slot), (validity, nulls))
+            assert codec.packed is not None
+            return column.read(codec.packed.rows(data, starts), codec.packed.places[slot], (validity, nulls))
         if isinstance(column, BytesColumn):
             return self._bytes_column(column, slot, data, starts, validity, nulls)
         width = codec._widths[slot]
@@ -219,8 +220,8 @@ class RowGather:
         self, column: BytesColumn, slot: int, data: Bytes, starts: Ints, validity: pa.Buffer | None, nulls: int
     ) -> pa.Array:
         codec, count = self._codec, starts.size
-        if codec.packed:
-            begins, lengths, _ = codec.packed_rows(data, starts).bounds(codec.slot_place(slot).cell)
+        if codec.packed is not None:
+            begins, lengths, _ = codec.packed.rows(data, starts).bounds(codec.packed.places[slot].cell)
         else:
             earlier = [at for at in range(slot) if codec._widths[at] < 0]
             before = codec._places[earlier[-1]] if earlier else -1

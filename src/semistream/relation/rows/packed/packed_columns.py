@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from semistream.core.arrays import Bytes, Ints
+from semistream.core.arrays import Ints
 from semistream.core.compiled import frozen
-from semistream.relation.rows.packed.packed_kernels import cell_bounds, find_escapes, mark_rows, read_codes
+from semistream.relation.rows.packed.packed_kernels import ENTRY
+from semistream.relation.rows.packed.packed_rows import PackedRows, Place
 from semistream.relation.rows.packed.packed_values import (
     SLACK,
     Escapes,
@@ -23,94 +23,38 @@ from semistream.relation.rows.packed.packed_values import (
     bytes_offsets,
     damaged,
 )
-from semistream.relation.rows.packed.packing import BYTES, CONSTANT, DICTIONARY, OFFSET, SYMBOLS, ColumnPacking
+from semistream.relation.rows.packed.packing import CONSTANT, DICTIONARY, OFFSET, SYMBOLS, ColumnPacking
 from semistream.relation.rows.packed.symbol_kernels import decompress_cells, decompressed_lengths
 from semistream.relation.rows.packed.symbol_table import SymbolTable
 from semistream.relation.rows.row_cells import VARIABLE, Cells, Column, Mask, null_mask
 from semistream.relation.rows.row_columns import BytesColumn
 from semistream.relation.rows.row_kernels import copy_cells
 
-__all__ = ["PackedColumn", "PackedRows", "Place", "packed_column"]
+__all__ = ["GROWTH", "PackedColumn", "length_bytes", "packed_column"]
 
+GROWTH = 8
+"""The most bytes that a byte of a variable cell stands for: a symbol has up to 8."""
 _NONE: Ints = np.zeros(0, np.int64)
-
-
-class Place(NamedTuple):
-    """Where rows store a slot."""
-
-    at: int
-    null_byte: int
-    null_bit: int
-    cell: int
-    """Number of the variable cell among those of a row; -1 if the slot is none."""
-
-
-class PackedRows(NamedTuple):
-    """Rows to read, and where their cells and escapes begin."""
-
-    data: Bytes
-    starts: Ints
-    """-1 where there is no row."""
-    stride: int
-    places: Ints
-    """The fields with the lengths of the variable cells."""
-    widths: Ints
-
-    def bounds(self, cell: int) -> tuple[Ints, Ints, int]:
-        """Return where a variable cell begins, its length (-1: escaped), and how many are escaped."""
-        begins, lengths = np.empty(self.starts.size, np.int64), np.empty(self.starts.size, np.int64)
-        places, widths = self.places[: cell + 1], self.widths[: cell + 1]
-        escapes, bad = cell_bounds(self.data, self.starts, places, widths, self.stride, begins, lengths)
-        if bad >= 0:
-            raise self._damaged(bad)
-        return begins, lengths, escapes
-
-    def codes(self, place: Place, width: int) -> tuple[Ints, int]:
-        """Return the fields of a slot (-1: escaped), and how many are escaped."""
-        codes = np.empty(self.starts.size, np.int64)
-        escapes, bad = read_codes(self.data, self.starts, place.at, width, self.stride, codes)
-        if bad >= 0:
-            raise self._damaged(bad)
-        return codes, escapes
-
-    def marked(self, place: Place) -> Ints:
-        """Return the rows in which the null bit of a slot is set."""
-        marks = np.empty(self.starts.size, np.uint8)
-        count, bad = mark_rows(self.data, self.starts, place.null_byte, place.null_bit, self.stride, marks)
-        if bad >= 0:
-            raise self._damaged(bad)
-        return np.flatnonzero(marks) if count else _NONE
-
-    def escapes(self, rows: Ints, packing: ColumnPacking, optional: bool = False) -> Escapes:
-        """Return the escaped values of a column in some rows; raise if a row has none, unless ``optional``."""
-        begins, lengths = np.empty(rows.size, np.int64), np.empty(rows.size, np.int64)
-        bad = find_escapes(
-            self.data, self.starts, frozen(rows), self.places, self.widths, self.stride, packing.number, begins, lengths
-        )
-        if bad < 0 and not optional and lengths.size and lengths.min() < 0:
-            bad = int(rows[int(lengths.argmin())])
-        if bad >= 0:
-            raise self._damaged(bad)
-        return Escapes(rows, self.data, begins, lengths)
-
-    def _damaged(self, row: int) -> Exception:
-        return damaged(row, self.starts.size, self.data.size)
 
 
 class PackedColumn(Column):
     """A column with one slot, whose values may be escaped."""
 
     packing: ColumnPacking
-    is_null: bool = False
-    """Whether NULL is what a row without a null bit has."""
     most_bytes: int
-    """Arrow bytes of a value that is not escaped; of a variable cell, beyond 8 times its length."""
+    """The most bytes of a decoded value that is not escaped, without those of a variable cell."""
 
     def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
         raise AssertionError("only whole rows are packed")
 
     def join(self, cells: Sequence[Cells], rows: int) -> pa.Array:
         raise AssertionError("only whole rows are packed")
+
+    def spread(self, array: pa.Array, hidden: Mask | None = None) -> Ints | None:
+        cells, escapes = self.pack(array)
+        lengths = cells.lengths.copy() if VARIABLE in self.slots else np.zeros(len(array), np.int64)
+        lengths[escapes.rows] += ENTRY + escapes.lengths
+        return lengths
 
     @abstractmethod
     def pack(self, array: pa.Array) -> tuple[Cells, Escapes]:
@@ -133,8 +77,12 @@ def packed_column(type_: pa.DataType, packing: ColumnPacking) -> PackedColumn:
         return _Offsets(type_, packing)
     if packing.kind == DICTIONARY:
         return _Words(type_, packing)
-    assert packing.kind in (SYMBOLS, BYTES), packing.kind
     return _Cells(type_, packing)
+
+
+def length_bytes(column: Column) -> int:
+    """Return the bytes of the field of a column's variable cells: their end, or the length of a packed cell."""
+    return column.packing.width if isinstance(column, PackedColumn) else 4
 
 
 def _nulls(array: pa.Array) -> Mask:
@@ -274,7 +222,7 @@ class _Constant(PackedColumn):
     def __init__(self, type_: pa.DataType, packing: ColumnPacking) -> None:
         super().__init__(type_)
         self.packing = packing
-        self.is_null = packing.lengths is None
+        self.marks_nulls = packing.lengths is not None
         self.most_bytes = 8 + len(packing.table)
 
     def _others(self, rows: PackedRows, place: Place, validity: Validity) -> tuple[Ints, Escapes | None, Validity]:
@@ -282,14 +230,14 @@ class _Constant(PackedColumn):
         others = rows.marked(place)
         escapes = None
         if others.size:
-            escapes = rows.escapes(others, self.packing, optional=not self.is_null)
+            escapes = rows.escapes(others, self.packing, optional=self.marks_nulls)
             there = escapes.lengths >= 0
             if not there.all():
                 escapes = Escapes(others[there], rows.data, escapes.begins[there], escapes.lengths[there])
-        elif not self.is_null:
+        elif self.marks_nulls:
             return others, None, validity
         nulls = rows.starts < 0
-        if self.is_null:
+        if not self.marks_nulls:
             nulls = np.ones(rows.starts.size, np.bool_)
         nulls[others] = True
         if escapes is not None:
@@ -306,7 +254,7 @@ class _ConstantNumber(_Constant):
 
     def pack(self, array: pa.Array) -> tuple[Cells, Escapes]:
         nulls = _nulls(array)
-        if self.is_null:
+        if not self.marks_nulls:
             others = ~nulls
             rows = np.flatnonzero(others)
         else:
@@ -334,19 +282,17 @@ class _ConstantBytes(_Constant):
         (cells,) = self._bytes.split(array)
         nulls = _nulls(array)
         others = ~nulls
-        if not self.is_null:
+        if self.marks_nulls:
             same = pc.equal(array.cast(pa.large_binary()), pa.scalar(self.packing.table, pa.large_binary()))
             others &= ~same.fill_null(False).to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(others)
-        if not self.is_null:
+        if self.marks_nulls:
             others |= nulls
         escapes = Escapes(rows, cells.values, cells.begins[rows], cells.lengths[rows])
         return Cells(others, np.zeros(0, np.uint8)), escapes
 
     def read(self, rows: PackedRows, place: Place, validity: Validity) -> pa.Array:
         others, escapes, validity = self._others(rows, place, validity)
-        codes = (rows.starts >= 0).astype(np.int64) if not self.is_null else np.zeros(rows.starts.size, np.int64)
+        codes = (rows.starts >= 0).astype(np.int64) if self.marks_nulls else np.zeros(rows.starts.size, np.int64)
         codes[others] = 0
         return self._words.array(self._bytes, codes, validity, rows.data, escapes)
-
-

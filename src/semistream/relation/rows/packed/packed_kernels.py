@@ -128,4 +128,3 @@ def mark_rows(data: Bytes, starts: Ints, place: int, bit: int, stride: int, mark
                 marked[i] = 1
                 count += 1
     return count, -1
-

@@ -1,4 +1,4 @@
-"""Escaped values at the ends of rows: ``u16 number of the column | u32 length | bytes``, in the order of the columns."""
+"""Escaped values at the ends of rows: ``u16 number of the column | u32 length | bytes``, in the order of columns."""
 
 from __future__ import annotations
 

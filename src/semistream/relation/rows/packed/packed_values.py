@@ -13,7 +13,7 @@ from semistream.core.errors import SemistreamError
 from semistream.relation.rows.row_cells import numbers, offsets_buffer, offsets_of
 from semistream.relation.rows.row_columns import BytesColumn
 
-__all__ = ["Escapes", "NumberValues", "SLACK", "Validity", "WordTable", "bytes_array", "bytes_offsets", "damaged"]
+__all__ = ["SLACK", "Escapes", "NumberValues", "Validity", "WordTable", "bytes_array", "bytes_offsets", "damaged"]
 
 Validity = tuple[pa.Buffer | None, int]
 """Arrow's validity bitmap, and the number of NULLs."""

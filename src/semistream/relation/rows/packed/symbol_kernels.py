@@ -69,9 +69,9 @@ def _longest(word: Int, left: Int, words: Ints, sizes: Bytes, buckets: Ints, cod
         for at in range(buckets[bucket], buckets[bucket + 1]):
             code = codes[at]
             size = np.int64(sizes[code])
-            if size <= left and (size == 8 or (word ^ words[code]) & ((np.int64(1) << (8 * size)) - 1) == 0):
-                if size < 8 or word == words[code]:
-                    return code
+            mask = np.int64(-1) if size == 8 else (np.int64(1) << (8 * size)) - 1
+            if size <= left and (word ^ words[code]) & mask == 0:
+                return code
     return single[word & 0xFF]
 
 
