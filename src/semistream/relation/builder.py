@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ from semistream.core.units import parse_bytes
 from semistream.core.value_texts import short, value_texts
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.keys.valid_times import ValidTimes
+from semistream.relation.pages.encoding_choice import EncodingChoice, check_encoding
 from semistream.relation.pages.shard_writer import PAGE_BYTES, check_page_bytes
 from semistream.relation.pages.sorted_shards import SortedShards
 from semistream.relation.rows.arrow_input import as_reader
 from semistream.relation.rows.dictionaries import roomy, roomy_schema
 from semistream.relation.storage import files
 from semistream.relation.storage import manifest as manifests
-from semistream.relation.storage.manifest import MOST_SHARDS, OPERATION, Manifest
+from semistream.relation.storage.manifest import ENCODING, MOST_SHARDS, OPERATION, Manifest
 from semistream.relation.storage.row_layouts import RowLayouts
 from semistream.relation.storage.secondary_index import Columns, SecondaryIndex, named_indexes
 from semistream.relation.stores.scratch import publish, workplace
@@ -32,7 +33,10 @@ from semistream.relation.stores.store_path import Place, names_in, place_of
 from semistream.relation.versions.leases import WRITERS, Writer
 from semistream.relation.versions.retrying import until_first
 
-__all__ = ["NULL_KEYS", "build", "building", "check_names", "commit_build", "null_keys_of", "shard_name"]
+__all__ = [
+    "NULL_KEYS", "build", "building", "check_names", "commit_build", "encoded_as", "layouts_before", "null_keys_of",
+    "shard_name",
+]  # fmt: skip
 
 NULL_KEYS = "rows_with_null_key"
 """Manifest property: rows left out since the build because their key is NULL. No stream tuple can match such a row."""
@@ -74,19 +78,25 @@ def building(path: Place, *, overwrite: bool) -> Iterator[Writer]:
         raise
 
 
-def commit_build(writer: Writer, manifest: Manifest, *, overwrite: bool) -> Manifest:
-    """Commit a build as the next version after the newest at that time; return its manifest."""
+def commit_build(
+    writer: Writer, manifest: Manifest, *, overwrite: bool, numbers: Sequence[int] | None = None
+) -> Manifest:
+    """Commit a build as the next version after the newest at that time; return its manifest.
+
+    ``numbers`` are those of the columns with which rows were packed, if they were.
+    """
 
     def work() -> Manifest:
         newest = manifests.latest(writer.path)
         if newest is not None and not overwrite:
             raise _there_already(writer.path, newest)
         version = 1 if newest is None else newest + 1
-        properties, made = {**manifest.properties, OPERATION: "build"}, manifest
+        properties = {**manifest.properties, OPERATION: "build"}
+        made = manifest.written_after(RowLayouts.unchanged(manifest.schema), numbers)
         if newest is not None:
             with contextlib.suppress(SemistreamError):  # a damaged relation may be built again
                 before = manifests.load(writer.path, newest)
-                made = manifest.written_after(before.row_layouts)
+                made = manifest.written_after(before.row_layouts, numbers)
                 if before.most_shards > len(manifest.shards):
                     properties = {**properties, MOST_SHARDS: str(before.most_shards)}
         built = dataclasses.replace(
@@ -133,14 +143,18 @@ def build(
     valid_from: str | None = None,
     valid_to: str | None = None,
     layouts: RowLayouts | None = None,
+    encoding: str = "auto",
 ) -> Manifest:
     """Build a relation; see `Relation.build` for the parameters. Returns the manifest of the version.
 
-    ``properties`` are stored in the manifest. With ``follows``, the new version must directly follow that version, or
-    the commit fails; ``layouts`` then has the numbers of the columns, by default those of that version. ``schema`` is
-    R's schema if ``data`` has its `roomy_schema` instead.
+    ``properties`` are stored in the manifest; a relation that was built with ``encoding="plain"`` stays plain. With
+    ``follows``, the new version must directly follow that version, or the commit fails; ``layouts`` then has the
+    numbers of the columns, by default those of that version. ``schema`` is R's schema if ``data`` has its
+    `roomy_schema` instead.
     """
     path = place_of(path)
+    check_encoding(encoding)
+    properties = encoded_as(encoding, properties or {})
     page_bytes = parse_bytes(page_size)
     check_page_bytes(page_bytes, fill)
     check_at_least(1, shards=shards)
@@ -154,6 +168,13 @@ def build(
             f"their versions, told apart by {times.valid_from!r}; leave {'unique' if unique else 'indexes'} out"
         )
     codec, held, version = orders[0], roomy_schema(reader.schema), 1 if follows is None else follows + 1
+    if layouts is None:
+        layouts = layouts_before(path, schema or reader.schema, follows)
+    choice = EncodingChoice(
+        held, codec, plain=ENCODING in properties,
+        never=() if times is None else [name for name in (times.valid_from, times.valid_to) if name is not None],
+        numbers=layouts.rebuilt(schema or reader.schema).current.numbers,
+    )  # fmt: skip
     with (
         Writer(path) if follows is not None else building(path, overwrite=overwrite) as writer,
         workplace(path) as made,
@@ -166,11 +187,14 @@ def build(
                 made, [shard_name(number, writer.run, index) for number in range(shards)], held, order,
                 spill=f".sorting-{writer.run}-{at}", memory=parse_bytes(memory) // len(orders),
                 page_bytes=page_bytes, fill=fill, clustered=clustered or index is not None, times=times,
+                codec=choice.codec,
             )  # fmt: skip
             stack.callback(copy.close)
             copies.append(copy)
         for batch in reader:
-            rows = copies[0].add(roomy(batch, held))
+            batch = roomy(batch, held)
+            choice.add(batch)
+            rows = copies[0].add(batch)
             for copy in copies[1:]:
                 copy.add(rows)
         written = [tuple(copy.finish()) for copy in copies]
@@ -183,22 +207,34 @@ def build(
         publish(made, path, [name for shards_of in written for one in shards_of for name in one.files])
         manifest = Manifest(
             schema=schema or reader.schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=clustered,
-            shards=written[0], properties={NULL_KEYS: str(copies[0].null_keys), **(properties or {})}, version=version,
+            shards=written[0], version=version,
+            properties={NULL_KEYS: str(copies[0].null_keys), **properties, **choice.properties},
             indexes=tuple(
                 SecondaryIndex(copy.key.names, files, version)
                 for copy, files in zip(copies[1:], written[1:], strict=True)
             ),
             valid_from=None if times is None else times.valid_from,
-            valid_to=None if times is None else times.valid_to,
+            valid_to=None if times is None else times.valid_to, packing=choice.packing,
         )  # fmt: skip
+        numbers = None if choice.packing is None else choice.numbers
         if follows is None:
-            return commit_build(writer, manifest, overwrite=overwrite)
-        if layouts is None:
-            with contextlib.suppress(NotARelationError):  # removed, so another writer was first: see the commit
-                layouts = manifests.load(path, follows).row_layouts
-        following = manifest if layouts is None else manifest.written_after(layouts)
+            return commit_build(writer, manifest, overwrite=overwrite, numbers=numbers)
+        following = manifest.written_after(layouts, numbers)
         writer.commit(following)
         return following
+
+
+def encoded_as(encoding: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a version that is built with an encoding."""
+    return {**properties, **({ENCODING: encoding} if encoding == "plain" else {})}
+
+
+def layouts_before(path: Place, schema: pa.Schema, version: int | None = None) -> RowLayouts:
+    """Return the row layouts of the version that a build follows, by default of the newest one, if there is one."""
+    with contextlib.suppress(NotARelationError):  # there is none, it is damaged, or another writer has removed it
+        if version is not None or manifests.latest(path) is not None:
+            return manifests.load(path, version).row_layouts
+    return RowLayouts.unchanged(schema)
 
 
 def _such_as(repeated: pa.RecordBatch | None) -> str:

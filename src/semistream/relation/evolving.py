@@ -18,10 +18,9 @@ from semistream.core.errors import RelationBuildError
 from semistream.core.units import format_bytes
 from semistream.relation.builder import check_names
 from semistream.relation.pages.page_layout import PageLayout
-from semistream.relation.pages.shard_writer import stored_schema
+from semistream.relation.pages.stored_rows import codec_of
 from semistream.relation.relation_files import shown_page_bytes
 from semistream.relation.rows.fitting import as_type
-from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.widening import is_widening
 from semistream.relation.storage.manifest import OPERATION, SPARK_SCHEMA, Manifest
 from semistream.relation.storage.row_layouts import RowLayout, RowLayouts
@@ -235,7 +234,7 @@ def _default(name: str, value: Any, kind: pa.DataType) -> pa.Scalar:
 
 def _check_size(manifest: Manifest, layouts: RowLayouts) -> None:
     """Raise if rows of the new layout do not fit into pages, or rows of earlier ones become far longer."""
-    codec = RowCodec(stored_schema(layouts.current.schema, manifest.codec))
+    codec = codec_of(manifest, layouts.current)
     page = PageLayout(manifest.page_bytes, 0 if codec.variable else codec.stride)
     if codec.stride > page.largest_row():
         raise RelationBuildError(

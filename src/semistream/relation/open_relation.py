@@ -26,7 +26,7 @@ from semistream.relation.devices.ring_reader import RingReader
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.page_index import Index, Located, ScatteredIndex, locate_in_shards
 from semistream.relation.pages.page_layout import PageLayout, page_keys
-from semistream.relation.pages.shard_writer import stored_schema, whole_rows
+from semistream.relation.pages.stored_rows import rows_codec, whole_rows
 from semistream.relation.relation_files import RelationFiles
 from semistream.relation.rows.arrow_input import read_whole
 from semistream.relation.rows.row_codec import RowCodec
@@ -49,16 +49,15 @@ class OpenRelation:
     def __init__(
         self, schema: pa.Schema, key: KeyCodec, device: Device, indexes: Sequence[Index], shard_pages: Sequence[int], *,
         rows: int, unique: bool, clustered: bool, path: Place | None = None, manifest: Manifest | None = None,
-        open_shards: Sequence[int] | None = None,
+        open_shards: Sequence[int] | None = None, codec: RowCodec | None = None,
     ) -> None:  # fmt: skip
         self.schema, self.key, self.device = schema, key, device
         self.row_count, self.unique, self.clustered = rows, unique, clustered
         self.path, self.closed = path, False  # the directory
-        self.manifest = manifest
-        """The immutable manifest of `version`. It and `path` are None if R has no files."""
-        self.revision = 0
-        """Number of changes to R in this process since it was opened."""
-        self.codec = RowCodec(stored_schema(schema, key))
+        self.manifest = manifest  # of `version`, immutable; it and `path` are None if R has no files
+        self.revision = 0  # number of changes to R in this process since it was opened
+        self.codec = rows_codec(schema, key) if codec is None else codec  # of rows in pages
+        self.packing = None if manifest is None else manifest.packing  # of rows in pages, whatever is committed later
         self.times = None if manifest is None else manifest.times  # when the rows of a history are valid
         self.layout = PageLayout(device.frame_bytes, 0 if self.codec.variable else self.codec.stride, device.page_bytes)
         self.indexes = list(indexes)
@@ -67,8 +66,7 @@ class OpenRelation:
         self.shard_count = len(self.indexes) if manifest is None else len(manifest.shards)  # some may not be open
         self._place = np.full(self.shard_count, -1, np.int32)
         self._place[list(self.open_shards)] = np.arange(len(self.indexes))
-        self.overlay = Overlay.empty(device, len(self.indexes))
-        """Pages changed by `apply`."""
+        self.overlay = Overlay.empty(device, len(self.indexes))  # pages changed by `apply`
         self.page_order: Ints = np.empty(0, np.int64)  # page ids in key order; empty if ids are already in this order
         self.shard_bases = np.concatenate([[0], np.cumsum(shard_pages)]).astype(np.int64)
         # These protect from vacuum: the version whose files are read, and `version` if it is another one.
@@ -130,6 +128,7 @@ class OpenRelation:
         relation = cls(
             files.schema, manifest.codec, files.device, files.indexes, files.shard_pages, rows=files.rows,
             unique=files.unique, clustered=manifest.clustered, path=place, manifest=manifest, open_shards=numbers,
+            codec=files.codec,
         )  # fmt: skip
         relation.page_order, relation.options = files.page_order, options
         return relation
@@ -178,13 +177,14 @@ class OpenRelation:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of the index held in memory."""
-        return self.map_bytes + self.page_order.nbytes + sum(index.nbytes for index in self.indexes)
+        """Bytes of the index held in memory, and of tables for packed columns."""
+        return self.table_bytes + self.page_order.nbytes + sum(index.nbytes for index in self.indexes)
 
     @property
-    def map_bytes(self) -> int:
-        """Bytes of the map of pages that updates have moved; part of `index_bytes`."""
-        return self.device.nbytes if isinstance(self.device, MappedDevice) else 0
+    def table_bytes(self) -> int:
+        """Bytes of tables in `index_bytes`: the map of pages that updates have moved, and how columns are packed."""
+        moved = self.device.nbytes if isinstance(self.device, MappedDevice) else 0
+        return moved + (0 if self.packing is None else self.packing.nbytes)
 
     @property
     def counters(self) -> DeviceCounters:

@@ -15,11 +15,11 @@ from semistream.relation.devices.device import Device
 from semistream.relation.devices.file_device import FileDevice
 from semistream.relation.devices.mapped_device import MappedDevice
 from semistream.relation.devices.store_device import StoreDevice
+from semistream.relation.pages.packed_transcoding import PackedMapping
 from semistream.relation.pages.page_index import ClusteredIndex, Index, ScatteredIndex, page_order
 from semistream.relation.pages.row_mapping import RowMapping, map_rows
-from semistream.relation.pages.shard_writer import stored_schema
+from semistream.relation.pages.stored_rows import codec_of
 from semistream.relation.pages.transcoded_device import FileLayout, TranscodedDevice, frame_bytes_for
-from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.storage.index_file import load_index, load_timed_index
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.storage.map_file import load_map
@@ -62,6 +62,7 @@ class RelationFiles:
         self._manifest, self._timed = manifest, manifest.valid_from is not None
         self._layout, self._defaults = manifest.row_layouts.seen_by(options.get("shown_as", manifest.row_layouts))
         self.schema = self._layout.schema
+        self.codec = codec_of(manifest, self._layout)
         for name in manifest.key:
             if self._layout.described(name) != manifest.row_layouts.current.described(name):
                 raise UnsupportedJoinError(
@@ -146,16 +147,18 @@ class RelationFiles:
 
 def _layout_mapping(
     manifest: Manifest, sources: Sequence[RowLayout], target: RowLayout, defaults: Defaults
-) -> RowMapping:
+) -> RowMapping | PackedMapping:
     """Return how rows of some layouts become rows of another layout of the same relation."""
-    shown = RowCodec(stored_schema(target.schema, manifest.codec))
+    shown = codec_of(manifest, target)
     numbers = [target.numbers[target.schema.get_field_index(name)] for name in shown.schema.names]
     rows, given = [], []
     for source in sources:
-        codec = RowCodec(stored_schema(source.schema, manifest.codec))
+        codec = codec_of(manifest, source)
         names = [None if at < 0 else source.schema.names[at] for at in map(source.position, numbers)]
         rows.append((codec, [-1 if name is None else codec.schema.get_field_index(name) for name in names]))
         given.append({at: defaults[number] for at, number in enumerate(numbers) if number in defaults})
+    if shown.packings or any(codec.packings for codec, _ in rows):
+        return PackedMapping(rows, shown, given)
     return map_rows(rows, shown, given)
 
 
@@ -170,8 +173,9 @@ def shown_page_bytes(manifest: Manifest) -> int:
 
 
 def bytes_in_memory(manifest: Manifest) -> int:
-    """Return the bytes of all pages of R in memory."""
-    return manifest.nbytes * shown_page_bytes(manifest) // manifest.page_bytes
+    """Return the bytes of all pages of R in memory, and of tables for packed columns."""
+    tables = 0 if manifest.packing is None else manifest.packing.nbytes
+    return manifest.nbytes * shown_page_bytes(manifest) // manifest.page_bytes + tables
 
 
 def check_files(path: Place, shards: Sequence[ShardFiles], page_bytes: int) -> dict[str, ObjectStatus]:

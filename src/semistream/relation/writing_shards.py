@@ -14,9 +14,9 @@ from semistream.relation.changes.patch import Patch
 from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.page_layout import page_keys
-from semistream.relation.pages.shard_writer import ShardWriter, stored_schema, whole_rows
+from semistream.relation.pages.shard_writer import ShardWriter
+from semistream.relation.pages.stored_rows import codec_of, roomy_codec, whole_rows
 from semistream.relation.rows.dictionaries import roomy_schema
-from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.storage.checksum import file_seed, seal
 from semistream.relation.storage.files import write_file
 from semistream.relation.storage.index_file import index_to_bytes
@@ -81,7 +81,7 @@ def rewrite_shard(relation: OpenRelation, name: str) -> ShardFiles:
     with workplace(path) as made:
         writer = ShardWriter(
             made, name, roomy_schema(manifest.schema), relation.key, page_bytes=manifest.page_bytes, fill=manifest.fill,
-            times=manifest.times,
+            times=manifest.times, codec=roomy_codec(codec_of(manifest)),
         )  # fmt: skip
         order = relation.page_order if relation.page_order.size else np.arange(relation.page_count)
         try:
@@ -98,7 +98,7 @@ def rewrite_shard(relation: OpenRelation, name: str) -> ShardFiles:
 def roomy_rows(relation: OpenRelation, pages: Ints) -> Iterator[tuple[Ints, pa.RecordBatch]]:
     """Yield keys and rows of pages, with int32 dictionary indices: there may be more values than R's can number."""
     schema = roomy_schema(relation.schema)
-    codec = RowCodec(stored_schema(schema, relation.key))
+    codec = roomy_codec(relation.codec)
     at_once = max(1, min(_PAGES_AT_ONCE, _BYTES_AT_ONCE // relation.page_bytes, pages.size))
     frames = relation.frames(at_once)
     for begin in range(0, pages.size, at_once):

@@ -143,10 +143,16 @@ class RowStore:
             blocks.free_blocks(self._t, slots)
 
     def sizes(self, slots: Slots) -> Ints | int:
-        """Return the bytes of the row in each slot, one number if all rows have the same size. Slot -1 has no row."""
+        """Return the most bytes of each slot's row when decoded, one number if rows are fixed. Slot -1 has no row."""
         if not self.variable:
-            return self.width + self.codec.blank_bytes
-        return blocks.lengths_of(self._t, slots, self.codec.blank_bytes)
+            return self.codec.decoded_bytes(self.width)
+        if not self.codec.packings:
+            return blocks.lengths_of(self._t, slots, self.codec.blank_bytes)
+        return np.where(slots < 0, 0, self.codec.decoded_bytes(self.lengths(slots)))
+
+    def lengths(self, slots: Slots) -> Ints:
+        """Return the bytes of each slot's row as it is stored. Slot -1 has no row."""
+        return blocks.lengths_of(self._t, slots, 0) if self.variable else np.full(slots.size, self.width)
 
     def locate(self, slots: Slots) -> tuple[Bytes, Ints]:
         """Return a buffer and the start of each slot's row in it, ready for `RowCodec.decode`.

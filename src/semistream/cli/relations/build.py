@@ -87,6 +87,9 @@ def build(
             show_default=False,
         ),
     ] = None,
+    encoding: Annotated[
+        str, typer.Option(help="auto packs columns where that saves bytes; plain stores values as they are.")
+    ] = "auto",
 ) -> None:
     """Build a relation from files, a Delta table, or a table in a database.
 
@@ -120,7 +123,7 @@ def build(
                 rows, path, key if len(key) > 1 else key[0], page_size=page_size, fill=fill,
                 clustered=not scattered, shards=shards, memory=memory, overwrite=overwrite,
                 unique=unique, indexes=[name.split(",") for name in indexes or ()],
-                valid_from=valid_from, valid_to=valid_to,
+                valid_from=valid_from, valid_to=valid_to, encoding=encoding,
             )  # fmt: skip
         done = seen.bytes if master.nbytes is None else master.nbytes
         bars.update(reading, total=done, completed=done)

@@ -73,6 +73,8 @@ def describe(relation: Relation) -> dict[str, Any]:
         "index_bytes": relation.index_bytes,
         "shards": [{"file": shard.pages_file, "rows": shard.rows, "pages": shard.pages} for shard in manifest.shards],
         "columns": {field.name: str(field.type) for field in relation.schema},
+        "encodings": _encodings(relation),
+        "plain_bytes": _plain_bytes(relation),
         "secondary_indexes": [
             {
                 "key": list(index.key),
@@ -83,6 +85,24 @@ def describe(relation: Relation) -> dict[str, Any]:
             for index in manifest.indexes
         ],
     }
+
+
+def _encodings(relation: Relation) -> dict[str, str]:
+    """Return how each column is stored."""
+    packed = relation.codec.packings
+    stored = set(relation.codec.schema.names)
+    return {
+        name: f"{packed[name].kind}, {packed[name].width} B" if name in packed else "plain" if name in stored else "key"
+        for name in relation.schema.names
+    }
+
+
+def _plain_bytes(relation: Relation) -> int | None:
+    """Return about how many bytes R would have on disk if its columns were not packed; None if they are not."""
+    from semistream.relation.storage.manifest import PLAIN_ROW_BYTES
+
+    row = relation.stored.properties.get(PLAIN_ROW_BYTES) if relation.codec.packings else None
+    return None if row is None else int(float(row) * relation.row_count / relation.stored.fill)
 
 
 def summary(relation: Relation) -> Table:
@@ -104,7 +124,9 @@ def summary(relation: Relation) -> Table:
         f"{found['pages']:,} of {format_bytes(found['page_bytes'])}, {found['rows_per_page']:.1f} rows each "
         f"(fill {found['fill']:g})",
     )
-    table.add_row("on disk", format_bytes(found["bytes"]))
+    plain = found["plain_bytes"]
+    saved = "" if plain is None else f", about {found['bytes'] / max(1, plain):.2f} of {format_bytes(plain)} unpacked"
+    table.add_row("on disk", f"{format_bytes(found['bytes'])}{saved}")
     share = found["index_bytes"] / max(1, found["bytes"])
     table.add_row("index in memory", f"{format_bytes(found['index_bytes'])} ({share:.2%} of R)")
     rows = [shard["rows"] for shard in found["shards"]]
@@ -123,7 +145,9 @@ def _columns(relation: Relation) -> Table:
     table = facts("Columns")
     for field in relation.schema:
         mark = " [yellow]key[/yellow]" if field.name in relation.key.names else ""
-        table.add_row(escape(field.name), f"{escape(str(field.type))}{mark}")
+        packing = relation.codec.packings.get(field.name)
+        how = "" if packing is None else f" [cyan]packed: {packing.kind}, {packing.width} B[/cyan]"
+        table.add_row(escape(field.name), f"{escape(str(field.type))}{mark}{how}")
     return table
 
 

@@ -13,7 +13,8 @@ from semistream.costs.basis.constants import Constants, load_constants
 from semistream.joins.shares import Lending
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.page_layout import FIRST, PageLayout, page_keys
-from semistream.relation.pages.shard_writer import check_page_bytes, stored_schema
+from semistream.relation.pages.shard_writer import check_page_bytes
+from semistream.relation.pages.stored_rows import stored_schema
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.structures.hot.hot_tuples import HotTuples

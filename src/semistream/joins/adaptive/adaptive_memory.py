@@ -30,6 +30,7 @@ from semistream.joins.adaptive.window import Window
 from semistream.joins.interface.following import Undo
 from semistream.joins.shares import growth_of_index
 from semistream.relation.pages.page_layout import page_keys
+from semistream.relation.pages.stored_rows import row_format
 from semistream.relation.relation import Relation
 from semistream.structures.array_source import coarse, in_memory
 from semistream.structures.hot.hot_rows import HotRows
@@ -141,7 +142,8 @@ class AdaptiveMemory:
         relation, layout, options = self.relation, self.layout, self.options
         parts = layout.parts(self._first_window(), self._tuple_bytes)
         named = f"{self._kind.FORMAT}; {layout.keys} keys, {parts.rows} rows of {layout.row} B; "
-        arrays = None if self.options.arrays is None else self.options.arrays(named + str(relation.codec.schema))
+        named += row_format(relation.codec, relation.packing)
+        arrays = None if self.options.arrays is None else self.options.arrays(named)
         self._inbox.resize(parts.taken)
         self.window = Window(schema, parts.limit, parts.tuples)
         self.arena = self._kind(

@@ -124,7 +124,7 @@ class AdaptiveJoin(Join):
         fields = [] if self._options.ranged else self.condition.fields  # a range join decodes results from pages
         self._gather = RowGather(relation.codec, [field.name for field in fields])
         self._gather_key = RowGather(relation.codec, [] if relation.key.exact else list(relation.key.names))
-        row = memory.stored_row_bytes + self.row_bytes
+        row = relation.codec.decoded_bytes(int(memory.stored_row_bytes)) + self.row_bytes
         self._most_results = max(1, min(self.pairs_at_once, _MOST_RESULTS, int(_MOST_RESULT_BYTES / row)))
 
     # -- state and counters -------------------------------------------------------------------------------

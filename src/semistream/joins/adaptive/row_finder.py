@@ -149,8 +149,7 @@ class RowFinder:
         codec = self._memory.relation.codec
         if not codec.variable or rows.size == 0:
             return None
-        mean = float(np.mean(self._memory.arena.sizes(rows))) - codec.blank_bytes
-        return mean / self._memory.stored_row_bytes
+        return float(np.mean(self._memory.arena.lengths(rows))) / self._memory.stored_row_bytes
 
     def _learn(self, *, at_once: bool) -> None:
         """Learn from the pinned keys, whose rows fitted."""

@@ -34,6 +34,7 @@ from semistream.joins.interface.stream_buffer import Tuples
 from semistream.joins.shares import LEAST_SHARE, Lending, cached_tuples, growth_of_index, least_cache
 from semistream.relation.changes.overlay import Change
 from semistream.relation.changes.patch import Patch
+from semistream.relation.pages.stored_rows import row_format
 from semistream.relation.relation import Relation
 from semistream.relation.rows.selection import take_rows
 from semistream.structures.array_source import ArraySource, coarse, in_memory
@@ -41,7 +42,6 @@ from semistream.structures.hot.candidates import find_candidates
 from semistream.structures.hot.hot_tuples import HotTuples
 
 __all__ = ["PORTION", "FrontStage"]
-
 
 _THRESHOLD, _NOTICED, _EVICTED = 0, 1, 2
 _ADDED_UP = ("rows_done", "unmatched", "steps", "cache_hits", "probes", "appended", "evicted", "recorded", "buffered")
@@ -148,8 +148,8 @@ class FrontStage(Join):
         return max(min(self.share, 1.0 - long / max(1, self.budget.free)), min(self.share, LEAST_SHARE))
 
     def open_parts(self) -> None:
-        rows, row_bytes = self._capacity()
-        layout = f"{HotTuples.FORMAT}; {rows} rows of {row_bytes} B; {self.relation.codec.schema}"
+        stored, (rows, row_bytes) = row_format(self.relation.codec, self.relation.packing), self._capacity()
+        layout = f"{HotTuples.FORMAT}; {rows} rows of {row_bytes} B; {stored}"
         arrays = in_memory if self._arrays is None else self._arrays(layout)
         self.cache = HotTuples(self.relation.codec, rows, row_bytes, aging=self._aging, arrays=arrays)
         self._learned = arrays("front_stage", 3, np.int64)

@@ -21,11 +21,10 @@ from semistream.relation.changes.updatable import State, Updatable
 from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.page_layout import page_keys
-from semistream.relation.pages.shard_writer import stored_schema, whole_rows
+from semistream.relation.pages.stored_rows import roomy_codec, whole_rows
 from semistream.relation.rows.arrow_input import as_reader
 from semistream.relation.rows.dictionaries import roomy_schema
 from semistream.relation.rows.fitting import as_type, no_rows
-from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.selection import keep_rows, take_rows
 
 __all__ = ["as_of_moment", "moment_of", "present_rows"]
@@ -164,7 +163,7 @@ def _ended(times: ValidTimes, rows: pa.RecordBatch, ends: Any, moment: int) -> p
 def present_rows(relation: Updatable, now: State, keys: Ints) -> tuple[Ints, pa.RecordBatch]:
     """Return all rows of some keys, by key and time."""
     schema = roomy_schema(relation.schema)
-    codec = RowCodec(stored_schema(schema, relation.key))
+    codec = roomy_codec(relation.codec)
     found_keys, found = [np.empty(0, np.int64)], [no_rows(schema)]
     home = relation.home(keys)
     for number, index in enumerate(now.indexes):

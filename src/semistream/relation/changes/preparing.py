@@ -32,9 +32,8 @@ from semistream.relation.changes.updatable import State, Updatable
 from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.page_index import ClusteredIndex, page_order
 from semistream.relation.pages.page_layout import FIRST, FORMAT, LAST, pack_pages, page_keys, page_rows
-from semistream.relation.rows.dictionaries import roomy_schema
+from semistream.relation.pages.stored_rows import roomy_codec
 from semistream.relation.rows.row_cells import Rows
-from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.row_gather import RowGather
 from semistream.relation.rows.selection import keep_rows, take_rows
 
@@ -84,7 +83,7 @@ def prepare(relation: Updatable, before: State, upserts: Any, deletes: Any, at: 
         overlay=overlay,
         indexes=patched,
         page_order=order,
-        index_bytes=relation.map_bytes + order.nbytes + sum(index.nbytes for index in patched),
+        index_bytes=relation.table_bytes + order.nbytes + sum(index.nbytes for index in patched),
         row_count=before.row_count + sum(more_rows),
         more_rows=tuple(more_rows),
         unique=before.unique and not again.any(),
@@ -119,7 +118,7 @@ def _patch_shard(
     if not relation.key.exact and dead.any():
         dead[dead] = _true_keys(relation, frames, keys[dead], starts[dead], changes)
     new_rows = changes.rows.select(relation.codec.schema.names)
-    encoded = RowCodec(new_rows.schema).encode(new_rows)  # in roomy types, whose rows have the same bytes
+    encoded = roomy_codec(relation.codec).encode(new_rows)  # the same bytes as of R's own types
     _check_width(relation, encoded.lengths)
     place = np.minimum(begin, max(ids.size - 1, 0))[np.searchsorted(changes.keys, changes.row_keys)]
     row_group = group_of[np.searchsorted(touched, place)] if touched.size else np.zeros(place.size, np.int64)
@@ -170,7 +169,7 @@ def _patch_shard(
 
 def _true_keys(relation: Updatable, frames: Bytes, keys: Ints, starts: Ints, changes: ChangedRows) -> Bools:
     """Return which rows truly have a changed key, not only its hash. Raise if a new key collides with another key."""
-    stored = RowCodec(roomy_schema(relation.codec.schema)).decode(frames.reshape(-1), starts)
+    stored = roomy_codec(relation.codec).decode(frames.reshape(-1), starts)
     renewed, at = among(keys, changes.row_keys)
     check_same_keys(relation, take_rows(changes.rows, at[renewed]), keep_rows(stored, renewed))
     gone, at = among(keys, changes.gone_keys)

@@ -51,8 +51,8 @@ class Updatable(Protocol):
         ...
 
     @property
-    def map_bytes(self) -> int:
-        """Bytes of the map of pages that updates have moved."""
+    def table_bytes(self) -> int:
+        """Bytes of the map of pages that updates have moved, and of tables for packed columns."""
         ...
 
     def home(self, keys: Ints) -> NDArray[np.int32]:

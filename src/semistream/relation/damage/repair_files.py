@@ -22,8 +22,7 @@ from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.leaves import EMPTY_KEY, leaf_entries, pack_leaves
 from semistream.relation.pages.page_index import ScatteredIndex
 from semistream.relation.pages.page_layout import FIRST, HEADER, page_keys, page_rows
-from semistream.relation.pages.shard_writer import stored_schema
-from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.pages.stored_rows import codec_of
 from semistream.relation.rows.row_gather import RowGather
 from semistream.relation.storage import files, manifest_check, sealed_file
 from semistream.relation.storage import manifest as manifests
@@ -207,7 +206,7 @@ class _FirstTimes:
     """Reads when the first row of a page of a history begins to be valid."""
 
     def __init__(self, manifest: Manifest, times: ValidTimes) -> None:
-        codec = RowCodec(stored_schema(manifest.schema, manifest.codec))
+        codec = codec_of(manifest)
         self._stride = 0 if codec.variable else codec.stride
         self._gather, self._times = RowGather(codec, [times.valid_from]), times
 

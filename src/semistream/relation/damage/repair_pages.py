@@ -16,8 +16,7 @@ from semistream.core.errors import SemistreamError
 from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.page_layout import FIRST, FORMAT, HEADER, LAST, WHOLE, pack_pages, page_keys
-from semistream.relation.rows.dictionaries import roomy_schema
-from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.pages.stored_rows import roomy_codec
 from semistream.relation.rows.selection import keep_rows
 from semistream.relation.storage.manifest import Manifest, ShardFiles
 
@@ -101,7 +100,7 @@ def packed_page(
     begin = int(np.searchsorted(keys, low, "left"))
     end = keys.size if high is None else int(np.searchsorted(keys, high, "right" if ends_after else "left"))
     keys, batch = keys[begin:end], batch.slice(begin, end - begin)
-    codec = RowCodec(roomy_schema(relation.codec.schema))  # encodes rows to the same bytes
+    codec = roomy_codec(relation.codec)  # encodes rows to the same bytes
     encoded = codec.encode(batch.select(codec.schema.names))
     shared = [key for key, is_shared in ((low, begins_before), (high, ends_after)) if is_shared]
     if shared:

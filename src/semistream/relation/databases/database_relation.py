@@ -25,7 +25,8 @@ from semistream.relation.databases.opening import open_database
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.page_layout import HEADER
-from semistream.relation.pages.shard_writer import PAGE_BYTES, check_page_bytes, stored_schema
+from semistream.relation.pages.shard_writer import PAGE_BYTES, check_page_bytes
+from semistream.relation.pages.stored_rows import stored_schema
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import RowCodec
 

@@ -35,12 +35,13 @@ from semistream.relation.followed.source_table import Commit, FollowError, Sourc
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.keys.valid_times import END, START
 from semistream.relation.open_relation import OpenRelation
-from semistream.relation.pages.shard_writer import PAGE_BYTES, stored_schema
+from semistream.relation.pages.shard_writer import PAGE_BYTES
+from semistream.relation.pages.stored_rows import stored_schema
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.secondary.keeping_in_step import possible_indexes, with_indexes_in_step
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.followed_commit import FollowedCommit, followed_commit
-from semistream.relation.storage.manifest import MOST_SHARDS, OPERATION, Manifest
+from semistream.relation.storage.manifest import ENCODING, MOST_SHARDS, OPERATION, Manifest
 from semistream.relation.stores.scratch import workplace
 from semistream.relation.stores.store_path import place_of
 from semistream.relation.versions.leases import Writer
@@ -240,6 +241,7 @@ class Follower:
         """Build R from the snapshot at a commit, as the version after ``before``."""
         schema, follows = self._schema(commit), None if before is None else before.version
         kept = {} if before is None else {MOST_SHARDS: str(before.most_shards)}
+        kept |= {name: kind for name, kind in ({} if before is None else before.properties).items() if name == ENCODING}
         return builder.build(
             pa.RecordBatchReader.from_batches(schema, self.source.snapshot(commit)), self.path, self._key,
             memory=self._memory, unique=True, follows=follows, **self._built_as,

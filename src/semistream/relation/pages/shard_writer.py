@@ -24,8 +24,8 @@ from semistream.relation.pages.page_layout import (
     pages_needed,
     set_flags,
 )
+from semistream.relation.pages.stored_rows import rows_codec
 from semistream.relation.rows.dictionaries import bytes_with_words
-from semistream.relation.rows.fitting import as_type
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.relation.rows.selection import take_rows
 from semistream.relation.storage import files
@@ -33,30 +33,12 @@ from semistream.relation.storage.checksum import file_seed, seal
 from semistream.relation.storage.index_file import index_to_bytes
 from semistream.relation.storage.manifest import ShardFiles
 
-__all__ = ["PAGE_BYTES", "ShardWriter", "check_page_bytes", "stored_schema", "whole_rows"]
+__all__ = ["PAGE_BYTES", "ShardWriter", "check_page_bytes"]
 
 
 PAGE_BYTES = 8192
 _CHUNK_ROWS, _CHUNK_BYTES = 1 << 16, 1 << 24
 """Rows that are packed together, and the maximum bytes of such rows."""
-
-
-def stored_schema(schema: pa.Schema, codec: KeyCodec) -> pa.Schema:
-    """Return the columns that a row stores. An exact key is restored from its key64, so it is not stored twice."""
-    if not codec.exact:
-        return schema
-    return pa.schema([field for field in schema if field.name not in codec.names])
-
-
-def whole_rows(schema: pa.Schema, codec: KeyCodec, keys: Ints, stored: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows of ``schema``, given their key64 and stored columns; the inverse of `stored_schema`."""
-    if not codec.exact:
-        return stored
-    columns = [
-        as_type(codec.decode(keys), field.type) if field.name in codec.names else stored.column(field.name)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def check_page_bytes(page_bytes: int, fill: float) -> None:
@@ -84,6 +66,8 @@ class ShardWriter:
         (20 for hashed keys), are held in memory until `close` writes the leaves of the index.
     times
         For a history: the times of its rows. Batches arrive in the order of key64 and time, which is checked.
+    codec
+        How rows are encoded; by default plain. See `encode_with`.
 
     Notes
     -----
@@ -102,6 +86,7 @@ class ShardWriter:
         fill: float = 1.0,
         clustered: bool = True,
         times: ValidTimes | None = None,
+        codec: RowCodec | None = None,
     ) -> None:
         check_page_bytes(page_bytes, fill)
         self._valid = times
@@ -109,11 +94,8 @@ class ShardWriter:
         self._name = name
         self._key = key
         self._clustered = clustered
-        self._rows_codec = RowCodec(stored_schema(schema, key))
-        stride = 0 if self._rows_codec.variable else self._rows_codec.stride
-        self._layout = PageLayout(page_bytes, stride)
-        self._room = max(int(page_bytes * fill), min(page_bytes, HEADER + 16 + stride))
-        self._check_width(np.array([stride]))
+        self._page_bytes, self._fill = page_bytes, fill
+        self.encode_with(rows_codec(schema, key) if codec is None else codec)
         self._schema = schema
         self._carry: tuple[Ints, pa.RecordBatch] | None = None
         self._previous: int | None = None
@@ -131,6 +113,14 @@ class ShardWriter:
         self._scattered_prints: list[Ints] = []
         self._last_key: int = EMPTY_KEY
         self._file = files.create(self._path("pages"))
+
+    def encode_with(self, codec: RowCodec) -> None:
+        """Encode all rows with another codec. No row may have been written."""
+        self._rows_codec = codec
+        stride = 0 if codec.variable else codec.stride
+        self._layout = PageLayout(self._page_bytes, stride)
+        self._room = max(int(self._page_bytes * self._fill), min(self._page_bytes, HEADER + 16 + stride))
+        self._check_width(np.array([stride]))
 
     def write(self, keys: Ints, batch: pa.RecordBatch) -> None:
         """Append rows. A clustered shard needs them in key order."""

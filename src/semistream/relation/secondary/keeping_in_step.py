@@ -26,10 +26,9 @@ from semistream.relation.builder import shard_name
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.page_layout import page_keys
-from semistream.relation.pages.shard_writer import stored_schema, whole_rows
 from semistream.relation.pages.sorted_shards import SortedShards
+from semistream.relation.pages.stored_rows import codec_of, roomy_codec, whole_rows
 from semistream.relation.rows.dictionaries import roomy, roomy_schema
-from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.selection import keep_rows
 from semistream.relation.storage.manifest import Manifest, ShardFiles
 from semistream.relation.storage.secondary_index import SecondaryIndex
@@ -109,6 +108,7 @@ def built_index(
             SortedShards(
                 made, names, held, codec, spill=f".sorting-{writer.run}-{number}", memory=memory,
                 page_bytes=manifest.page_bytes, fill=manifest.fill,
+                codec=lambda key: roomy_codec(codec_of(manifest, key=key)),
             )
         ) as shards,
     ):  # fmt: skip
@@ -196,7 +196,7 @@ def _keys_of(codec: KeyCodec, rows: pa.Table) -> Ints:
 def _rows_with(relation: OpenRelation, pages: Ints, keys: Ints) -> Iterator[tuple[Ints, pa.RecordBatch]]:
     """Yield the rows of some pages that have one of ``keys``, with their key64; in `roomy_schema`."""
     schema = roomy_schema(relation.schema)
-    codec = RowCodec(stored_schema(schema, relation.key))
+    codec = roomy_codec(relation.codec)
     frames = relation.frames(min(_PAGES_AT_ONCE, max(1, pages.size)))
     for begin in range(0, pages.size, len(frames)):
         part = pages[begin : begin + len(frames)]

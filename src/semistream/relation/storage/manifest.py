@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from semistream.core.arguments import listed
 from semistream.core.errors import NotARelationError, StorageError, UnknownIndexError
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.keys.valid_times import ValidTimes
+from semistream.relation.rows.packed.packing import Packing
 from semistream.relation.storage import manifest_check
 from semistream.relation.storage.files import sync_directory
 from semistream.relation.storage.manifest_links import latest, link_manifest, name_of, versions
@@ -30,8 +31,10 @@ from semistream.relation.storage.shard_files import ShardFiles
 from semistream.relation.stores.store_path import Place
 
 __all__ = [
+    "ENCODING",
     "MOST_SHARDS",
     "OPERATION",
+    "PLAIN_ROW_BYTES",
     "SPARK_SCHEMA",
     "Manifest",
     "ShardFiles",
@@ -54,6 +57,8 @@ _HISTORY = 4
 _EVOLVED = 5
 """The format of a version whose files have row layouts, because R's columns were changed; also of a history, or with
 indexes."""
+_PACKED = 6
+"""The format of a version whose rows are packed, and which may have any of the above."""
 
 
 MOST_SHARDS = "most_shards"
@@ -62,6 +67,10 @@ OPERATION = "operation"
 """Property: what created a version: build, upsert, delete, follow, evolve, compact or repair."""
 SPARK_SCHEMA = "spark_schema"
 """Property: Spark's schema of the rows from which R was built, which has types that Arrow does not have."""
+ENCODING = "encoding"
+"""Property: ``plain`` if R was built with ``encoding="plain"``, so that compaction does not pack it."""
+PLAIN_ROW_BYTES = "plain_row_bytes"
+"""Property: if R is packed, the mean bytes of its rows without that, with key and flags, in a sample of the build."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,8 @@ class Manifest:
     """In a history, the columns that say when a row is valid; without ``valid_to`` the key's next row ends a row."""
     evolution: RowLayouts | None = None
     """The row layouts of the files, if columns were ever changed."""
+    packing: Packing | None = None
+    """How columns are packed, by their numbers, in all files of this version; None if all rows are plain."""
     sealed: bool = field(default=True, compare=False)
     """Whether the manifest was read with a checksum. Manifests are always written with one."""
     indexes: tuple[SecondaryIndex, ...] = ()
@@ -168,9 +179,14 @@ class Manifest:
             "Relation.add_index or semistream index, or build another relation with these columns as its key"
         )
 
-    def written_after(self, before: RowLayouts) -> Manifest:
-        """Return this manifest of newly written files, with the column numbers of the version before."""
+    def written_after(self, before: RowLayouts, numbers: Sequence[int] | None = None) -> Manifest:
+        """Return this manifest of newly written files, with the column numbers of the version before.
+
+        ``numbers`` are those with which the rows were packed; they stay, even if the version before has others by now.
+        """
         layouts = before.rebuilt(self.schema)
+        if numbers is not None and layouts.current.numbers != tuple(numbers):
+            layouts = RowLayouts.apart(self.schema, numbers)
         if not layouts.lineage:
             return self
         shards = tuple(shard.with_layout(layouts.number) for shard in self.shards)
@@ -182,6 +198,8 @@ class Manifest:
 
     @property
     def _format(self) -> int:
+        if self.packing is not None:
+            return _PACKED
         if self.evolution is not None:
             return _EVOLVED
         return _HISTORY if self.valid_from else _INDEXED if self.indexes else _FORMAT
@@ -213,6 +231,8 @@ class Manifest:
             document |= {"valid_from": self.valid_from, "valid_to": self.valid_to}
         if self.evolution is not None:
             document["row_layouts"] = self.evolution.to_json()
+        if self.packing is not None:
+            document["packing"] = self.packing.to_json()
         return manifest_check.sealed(json.dumps(document, indent=1))
 
     @classmethod
@@ -222,14 +242,15 @@ class Manifest:
         try:
             document = json.loads(text)
             found = document["format"], document["format_version"]
-            if found not in [("semistream relation", number) for number in range(_UNSEALED, _EVOLVED + 1)]:
+            if found not in [("semistream relation", number) for number in range(_UNSEALED, _PACKED + 1)]:
                 raise NotARelationError(
                     f"{origin} has format {found[0]!r} version {found[1]!r}; this release reads 'semistream relation' "
-                    f"version {_UNSEALED} to version {_EVOLVED}: rebuild it, or use a newer release"
+                    f"version {_UNSEALED} to version {_PACKED}: rebuild it, or use a newer release"
                 )
             is_sealed = found[1] != _UNSEALED or "checksum" in document
             if is_sealed and not manifest_check.is_sealed(text):
                 raise ValueError("its checksum differs")
+            evolved = found[1] == _EVOLVED or (found[1] == _PACKED and "row_layouts" in document)
             shards = tuple(ShardFiles(**shard) for shard in document["shards"])
             if not is_sealed:
                 shards = tuple(replace(shard, unbound=tuple(shard.files)) for shard in shards)
@@ -244,7 +265,8 @@ class Manifest:
                 properties=dict(document["properties"]),
                 valid_from=document.get("valid_from") if found[1] >= _HISTORY else None,
                 valid_to=document.get("valid_to") if found[1] >= _HISTORY else None,
-                evolution=RowLayouts.from_json(document["row_layouts"]) if found[1] == _EVOLVED else None,
+                evolution=RowLayouts.from_json(document["row_layouts"]) if evolved else None,
+                packing=Packing.from_json(document["packing"]) if found[1] == _PACKED else None,
                 sealed=is_sealed,
                 indexes=tuple(
                     SecondaryIndex(
@@ -265,6 +287,7 @@ class Manifest:
             if document["columns"] != _columns(manifest.schema):
                 raise ValueError(f"its columns {document['columns']} are not those of its schema")
             manifest.row_layouts.check(manifest.all_shards, manifest.schema)
+            manifest_check.check_packing(manifest.packing, manifest.row_layouts, manifest.time_columns)
             if document["rows"] != manifest.rows:
                 raise ValueError(f"it says {document['rows']!r} rows, but its shards have {manifest.rows:,}")
             if version is not None and manifest.version != version:

@@ -10,9 +10,12 @@ import hashlib
 import re
 from collections.abc import Sequence
 
+from semistream.relation.rows.packed.packing import Packing
+from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.storage.row_layouts import RowLayouts
 from semistream.relation.storage.shard_files import ShardFiles
 
-__all__ = ["check", "is_sealed", "mended", "sealed"]
+__all__ = ["check", "check_packing", "is_sealed", "mended", "sealed"]
 
 _MARK = ',\n "checksum": "'
 _END = '"\n}'
@@ -75,6 +78,17 @@ def check(
             _check_shard(shard, clustered)
         except ValueError as error:
             raise ValueError(f"shard {number}: {error}") from None
+
+
+def check_packing(packing: Packing | None, layouts: RowLayouts, time_columns: Sequence[str]) -> None:
+    """Raise ValueError unless rows of every layout can be packed like this."""
+    if packing is None:
+        return
+    for layout in layouts.layouts.values():
+        packed = packing.by_name(layout.schema.names, layout.numbers)
+        dated = sorted({*packed} & {*time_columns})
+        _require(not dated, f"it packs {dated}, which say when rows of a history are valid")
+        RowCodec(layout.schema, packed)
 
 
 def _check_shard(shard: ShardFiles, clustered: bool) -> None:

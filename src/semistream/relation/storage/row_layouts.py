@@ -83,6 +83,14 @@ class RowLayouts:
         """Return the layouts of a relation whose columns never changed."""
         return cls("", {0: RowLayout.first(schema)}, len(schema))
 
+    @classmethod
+    def apart(cls, schema: pa.Schema, numbers: Sequence[int]) -> RowLayouts:
+        """Return the layouts of a relation whose columns have given numbers, unrelated to those of other versions."""
+        if tuple(numbers) == tuple(range(len(schema))):
+            return cls.unchanged(schema)
+        layout = RowLayout(schema, tuple(numbers))
+        return cls(os.urandom(8).hex(), {0: layout}, max(numbers) + 1)
+
     @property
     def number(self) -> int:
         """Number of the current layout."""

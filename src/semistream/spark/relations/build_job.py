@@ -18,6 +18,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -27,17 +28,30 @@ from pyspark.sql import DataFrame
 from semistream.core.arguments import check_at_least
 from semistream.core.errors import RelationBuildError, SemistreamError
 from semistream.core.units import parse_bytes
-from semistream.relation.builder import NULL_KEYS, building, check_names, commit_build, shard_name
+from semistream.relation.builder import (
+    NULL_KEYS,
+    building,
+    check_names,
+    commit_build,
+    encoded_as,
+    layouts_before,
+    shard_name,
+)
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.keys.valid_times import ValidTimes
+from semistream.relation.pages.encoding_choice import check_encoding
 from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes
+from semistream.relation.pages.stored_rows import rows_codec
 from semistream.relation.relation import Relation
+from semistream.relation.rows.packed.packing import Packing
 from semistream.relation.secondary.keeping_in_step import built_index
 from semistream.relation.storage.manifest import SPARK_SCHEMA, Manifest, ShardFiles
+from semistream.relation.storage.row_layouts import RowLayouts
 from semistream.relation.storage.secondary_index import Columns, named_indexes
 from semistream.relation.stores.scratch import publish, workplace
 from semistream.relation.stores.store_path import Place, place_of
 from semistream.spark.features import sent_to_partition
+from semistream.spark.relations.encoding_sample import sampled_choice
 from semistream.spark.relations.key_expressions import by_position, key_order, positional, shard_of
 from semistream.spark.relations.types import arrow_schema, check_collations, fit
 
@@ -59,6 +73,7 @@ def build(
     indexes: Iterable[Columns] = (),
     valid_from: str | None = None,
     valid_to: str | None = None,
+    encoding: Literal["auto", "plain"] = "auto",
 ) -> Relation:
     """Write a DataFrame as a relation, and open it.
 
@@ -89,6 +104,9 @@ def build(
     valid_to
         The column, of the same type, before which a row is valid. NULL, or no such column, means that the key's next
         row ends it. Rows that overlap, or end before they begin, are refused.
+    encoding
+        ``"auto"`` packs columns where it pays, as `semistream.Relation.build` does. The driver decides from the first
+        rows of some partitions, so the DataFrame is computed in part before the job. ``"plain"`` does not.
 
     Examples
     --------
@@ -99,6 +117,7 @@ def build(
     """
     if df.isStreaming:
         raise RelationBuildError("a streaming DataFrame never ends; build a relation from a batch one")
+    check_encoding(encoding)
     path = place_of(path).absolute()
     page_bytes = parse_bytes(page_size)
     check_page_bytes(page_bytes, fill)
@@ -116,17 +135,28 @@ def build(
         )
     named = (None, None) if times is None else (times.valid_from, times.valid_to)
     with building(path, overwrite=overwrite) as writer:
-        task = ShardTask(str(path), writer.run, schema, codec.names, shards, page_bytes, fill, *named)
+        choice = sampled_choice(
+            df, schema, codec, plain=encoding == "plain", never=[name for name in named if name is not None],
+            numbers=layouts_before(path, schema).rebuilt(schema).current.numbers,
+        )  # fmt: skip
+        packing, numbers = choice.packing, choice.numbers
+        task = ShardTask(
+            str(path), writer.run, schema, codec.names, shards, page_bytes, fill, *named, packing, numbers
+        )  # fmt: skip
         null_keys, files = write_shards(df, task, codec)
         manifest = Manifest(
             schema=schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=True,
-            shards=tuple(files), properties={NULL_KEYS: str(null_keys), SPARK_SCHEMA: df.schema.json()},
-            valid_from=named[0], valid_to=named[1],
+            shards=tuple(files), valid_from=named[0], valid_to=named[1], packing=packing,
+            properties={
+                **encoded_as(encoding, {NULL_KEYS: str(null_keys), SPARK_SCHEMA: df.schema.json()}), **choice.properties
+            },
         )  # fmt: skip
         _check_seen(path, manifest)
-        added = [built_index(writer, manifest, names, number) for number, names in enumerate(orders)]
+        packed_as = None if packing is None else numbers
+        numbered = manifest.written_after(RowLayouts.unchanged(schema), packed_as)
+        added = [built_index(writer, numbered, names, number) for number, names in enumerate(orders)]
         manifest = replace(manifest, indexes=tuple(added))
-        version = commit_build(writer, manifest, overwrite=overwrite).version
+        version = commit_build(writer, manifest, overwrite=overwrite, numbers=packed_as).version
     return Relation.open(path, version=version)
 
 
@@ -147,6 +177,9 @@ class ShardTask:
     fill: float
     valid_from: str | None = None
     valid_to: str | None = None
+    packing: Packing | None = None
+    numbers: tuple[int, ...] | None = None
+    """Numbers of the columns, by which they are packed."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -176,6 +209,7 @@ class ShardTask:
         writer = ShardWriter(
             made, shard_name(shard, attempt), self.schema, codec, page_bytes=self.page_bytes, fill=self.fill,
             times=ValidTimes.recognised(self.schema, self.key, self.valid_from, self.valid_to),
+            codec=rows_codec(self.schema, codec, self.packing, self.numbers),
         )  # fmt: skip
         null_keys = 0
         try:

@@ -20,7 +20,7 @@ from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.page_layout import page_keys
-from semistream.relation.pages.shard_writer import whole_rows
+from semistream.relation.pages.stored_rows import whole_rows
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.row_gather import RowGather
 from semistream.spark.features import (

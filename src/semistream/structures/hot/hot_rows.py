@@ -68,16 +68,9 @@ class HotRows:
     """Bytes of a row in addition to its contents and its key; bytes of an arena in addition to keys and rows."""
 
     def __init__(
-        self,
-        codec: RowCodec,
-        keys: int,
-        rows: int,
-        row_bytes: float = 0.0,
-        *,
-        unique: bool = False,
-        aging: float = 48.0,
-        arrays: Arrays | None = None,
-    ) -> None:
+        self, codec: RowCodec, keys: int, rows: int, row_bytes: float = 0.0, *, unique: bool = False,
+        aging: float = 48.0, arrays: Arrays | None = None,
+    ) -> None:  # fmt: skip
         own = ElasticArrays()
         self._elastic = own if arrays is None else None
         arrays = arrays or own
@@ -249,6 +242,10 @@ class HotRows:
         positions, rows = np.empty(cap, np.int64), np.empty(cap, np.int32)
         pairs, at, after = walks.expand(self._t, frozen(numbers), begin, row, cap, alone, positions, rows)
         return positions[:pairs], rows[:pairs], int(at), int(after)
+
+    def lengths(self, rows: Slots) -> Ints:
+        """Return the bytes of rows as they are stored; see `RowStore.lengths`."""
+        return self._rows.lengths(rows)
 
     def sizes(self, rows: Slots) -> Ints | int:
         """Return an upper bound of each row's bytes, also for row -1; one number if all rows have the same size."""

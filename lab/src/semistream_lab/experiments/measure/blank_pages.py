@@ -12,7 +12,7 @@ from semistream.relation.devices.simulated_device import PageSource, SimulatedDe
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.page_layout import FIRST, FORMAT, HEADER, LAST, WHOLE, PageLayout
-from semistream.relation.pages.shard_writer import stored_schema
+from semistream.relation.pages.stored_rows import stored_schema
 from semistream.relation.relation import Relation
 from semistream.relation.rows.row_codec import RowCodec
 

@@ -34,8 +34,9 @@ from semistream.joins.interface.conditions import read_moments
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.page_layout import page_keys
-from semistream.relation.pages.shard_writer import stored_schema
+from semistream.relation.pages.stored_rows import stored_schema
 from semistream.relation.relation import Relation
+from semistream.relation.rows.packed.packing import ColumnPacking
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.row_gather import RowGather
 from semistream.relation.rows.selection import take_rows
@@ -99,8 +100,14 @@ class Image:
         self.nbytes: int = facts["data"] + table_bytes
         """Bytes of the files; they occupy memory."""
         self._codec = KeyCodec.for_schema(self.schema, self.key)
-        self._rows = RowCodec(stored_schema(self.schema, self._codec))
+        packed = {name: ColumnPacking.from_json(stored) for name, stored in facts["packed"].items()}
+        self._rows = RowCodec(stored_schema(self.schema, self._codec), packed)
         self._key = RowGather(self._rows, [] if self._codec.exact else list(self.key))
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of average length, at most, when it is decoded."""
+        return int(self._rows.decoded_bytes(self.data.size // max(1, self.rows)))
 
     def find(self, keys: pa.RecordBatch, asked: Bools | None = None) -> tuple[Slots, Bools]:
         """Return where the row of each key starts, -1 if there is none; and which keys contain no NULL.
@@ -152,6 +159,7 @@ def build_image(relation: Relation, directory: Path, *, dated: bool = False) -> 
     facts = {
         "version": relation.version, "rows": count, "data": pages * frame, "key": relation.key.names, "times": None,
         "schema": base64.b64encode(relation.schema.serialize().to_pybytes()).decode(),
+        "packed": {name: packing.to_json() for name, packing in relation.codec.packings.items()},
     }  # fmt: skip
     if dated:
         assert relation.times is not None

@@ -92,7 +92,8 @@ def _built(
 ) -> tuple[Image, DeviceCounters]:
     with relation.opened(pin) as opened:
         relation.check_answers(opened, dated=dated)
-        needed = image_bytes(opened.row_count, opened.page_count * opened.device.frame_bytes, dated=dated)
+        pages = opened.page_count * opened.device.frame_bytes + opened.table_bytes
+        needed = image_bytes(opened.row_count, pages, dated=dated)
         room = min(memory, _MOST_IMAGE)
         if needed > room:
             raise BudgetTooSmallError(

@@ -126,7 +126,7 @@ class LookUp:
     def rows_at_once(self) -> int:
         """Average number of rows whose results fit into a task's part of the memory."""
         image, dimension = self._image, self.dimension
-        row = image.data.size // max(1, image.rows) + 8 * len(dimension.added) + 1
+        row = image.row_bytes + 8 * len(dimension.added) + 1
         return max(_FEW_ROWS, dimension.memory // RESULTS // dimension.tasks // row)
 
     def find(self, columns: list[pa.Array], asked: Bools | None) -> Slots:
