@@ -19,6 +19,7 @@ from semistream.relation.rows.packed.packed_values import (
     NumberValues,
     Validity,
     WordTable,
+    as_large_binary,
     bytes_array,
     bytes_offsets,
     damaged,
@@ -146,7 +147,7 @@ class _Words(PackedColumn):
     def pack(self, array: pa.Array) -> tuple[Cells, Escapes]:
         (cells,) = self._bytes.split(array)
         nulls = null_mask(array)
-        found = pc.index_in(array.cast(pa.large_binary()), value_set=self._set).fill_null(-1)
+        found = pc.index_in(as_large_binary(array), value_set=self._set).fill_null(-1)
         codes = found.to_numpy().astype(np.int64) + 1
         rows = np.flatnonzero((codes == 0) & ~_nulls(array))
         dtype = "<u1" if self.packing.width == 1 else "<u2"
@@ -283,7 +284,7 @@ class _ConstantBytes(_Constant):
         nulls = _nulls(array)
         others = ~nulls
         if self.marks_nulls:
-            same = pc.equal(array.cast(pa.large_binary()), pa.scalar(self.packing.table, pa.large_binary()))
+            same = pc.equal(as_large_binary(array), pa.scalar(self.packing.table, pa.large_binary()))
             others &= ~same.fill_null(False).to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(others)
         if self.marks_nulls:

@@ -7,13 +7,23 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from semistream.core.arrays import Bools, Bytes, Ints
+from semistream.core.arrays import Bools, Bytes, Ints, Slots
 from semistream.core.compiled import copy_bytes, frozen, kernel
 from semistream.core.errors import SemistreamError
 from semistream.relation.rows.row_cells import numbers, offsets_buffer, offsets_of
 from semistream.relation.rows.row_columns import BytesColumn
 
-__all__ = ["SLACK", "Escapes", "NumberValues", "Validity", "WordTable", "bytes_array", "bytes_offsets", "damaged"]
+__all__ = [
+    "SLACK",
+    "Escapes",
+    "NumberValues",
+    "Validity",
+    "WordTable",
+    "as_large_binary",
+    "bytes_array",
+    "bytes_offsets",
+    "damaged",
+]
 
 Validity = tuple[pa.Buffer | None, int]
 """Arrow's validity bitmap, and the number of NULLs."""
@@ -105,10 +115,10 @@ class NumberValues:
 
 
 @kernel
-def _copy_words(table: Bytes, begins: Ints, codes: Ints, offsets: Ints, out: Bytes) -> None:
+def _copy_words(table: Bytes, begins: Slots, codes: Ints, offsets: Ints, out: Bytes) -> None:
     """Copy words 8 bytes at a time; what a copy leaves after its word is overwritten by the next one."""
     for i in range(codes.size):
-        to, at, end = offsets[i], begins[codes[i]], begins[codes[i] + 1]
+        to, at, end = offsets[i], np.int64(begins[codes[i]]), begins[codes[i] + 1]
         while at < end:
             copy_bytes(out, to, table, at, 8)
             at += 8
@@ -126,21 +136,28 @@ class WordTable:
     """Byte strings by their number from 1. Number 0 has no bytes and stands for NULLs and absent rows."""
 
     def __init__(self, table: bytes, lengths: Ints) -> None:
-        self.lengths: Ints = np.append(0, lengths)
-        self._begins: Ints = frozen(np.append(0, np.cumsum(self.lengths)))
+        self.lengths: Slots = np.append(0, lengths).astype(np.int32)
+        self._begins: Slots = frozen(np.append(0, np.cumsum(self.lengths)).astype(np.int32))
         self._table: Bytes = frozen(np.frombuffer(table + bytes(SLACK), np.uint8))
 
     def array(
         self, column: BytesColumn, codes: Ints, validity: Validity, data: Bytes, escapes: Escapes | None
     ) -> pa.Array:
         """Return the words with these numbers. Those in ``escapes`` have number 0 and are copied from ``data``."""
-        lengths = self.lengths[codes]
+        lengths = self.lengths[codes].astype(np.int64)
         if escapes is not None:
             lengths[escapes.rows] = escapes.lengths
         offsets = bytes_offsets(column, lengths)
         out = np.empty(int(offsets[-1]) + SLACK, np.uint8)
         _copy_words(self._table, self._begins, frozen(codes), frozen(offsets), out)
         return bytes_array(column, offsets, out, validity, data, escapes)
+
+
+def as_large_binary(array: pa.Array) -> pa.Array:
+    """Return strings or binary values of any type as one type."""
+    if pa.types.is_string_view(array.type):
+        array = array.cast(pa.large_string())
+    return array.cast(pa.large_binary())
 
 
 def bytes_offsets(column: BytesColumn, lengths: Ints) -> Ints:

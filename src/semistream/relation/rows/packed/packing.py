@@ -26,12 +26,15 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 __all__ = ["BYTES", "CONSTANT", "DICTIONARY", "OFFSET", "SYMBOLS", "ColumnPacking", "Packing", "family"]
 
 DICTIONARY, OFFSET, SYMBOLS, BYTES, CONSTANT = "dictionary", "offset", "symbols", "bytes", "constant"
 _WIDTHS = {DICTIONARY: range(1, 3), OFFSET: range(1, 7), SYMBOLS: range(1, 3), BYTES: range(1, 3), CONSTANT: range(1)}
+_SYMBOLS_BYTES = 24 << 10  # symbols twice, and the tables to find them
 _LIMIT = (1 << 16) - 1  # highest column number that an escape can name
 
 
@@ -80,6 +83,12 @@ class ColumnPacking:
             raise ValueError(f"column {self.number} has no packing {self.kind!r} with fields of {self.width} bytes")
         if self.divisor < 1 or not -(1 << 63) <= self.base < 1 << 63 or not self.family:
             raise ValueError(f"column {self.number} is packed from {self.base} in steps of {self.divisor}")
+        sizes = np.frombuffer(self.lengths or b"", "<u4" if self.kind == DICTIONARY else "u1").astype(np.int64)
+        words = self.kind == DICTIONARY
+        if words and (int(sizes.sum()) != len(self.table) or not 0 < sizes.size < (1 << 8 * self.width) - 1):
+            raise ValueError(f"column {self.number} has {sizes.size} words in {len(self.table)} bytes; it is damaged")
+        if self.kind == SYMBOLS and (8 * sizes.size != len(self.table) or sizes.size > 255 or not _fit(sizes)):
+            raise ValueError(f"column {self.number} has {sizes.size} symbols in {len(self.table)} bytes; it is damaged")
 
     def fits(self, type_: pa.DataType) -> bool:
         """Whether values of a type can be packed so."""
@@ -88,7 +97,9 @@ class ColumnPacking:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that decoding and encoding needs for its tables."""
-        return 4 * len(self.table) + 8 * len(self.lengths or b"")
+        if self.kind == SYMBOLS:
+            return _SYMBOLS_BYTES
+        return 2 * len(self.table) + 5 * len(self.lengths or b"")
 
     def to_json(self) -> dict[str, Any]:
         """Return what the manifest stores."""
@@ -158,6 +169,10 @@ class Packing:
     def from_json(cls, stored: Sequence[Mapping[str, Any]]) -> Packing:
         """Read what `to_json` returned. Raises ValueError if it is not plausible."""
         return cls(tuple(ColumnPacking.from_json(one) for one in stored))
+
+
+def _fit(sizes: NDArray[np.int64]) -> bool:
+    return bool(((sizes >= 1) & (sizes <= 8)).all())
 
 
 def _digest(column: ColumnPacking) -> str:

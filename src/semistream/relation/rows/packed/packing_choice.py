@@ -1,33 +1,131 @@
-"""Chooses how columns are packed, from the data of a build."""
+"""Chooses how columns are packed, from the rows of a build.
+
+The cost of each packing is estimated from a sample of rows. Only dictionaries need more: the distinct values of all
+rows, as long as they are few. Values that the sample does not have are escaped, which costs some bytes and no value.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
 import pyarrow as pa
 
-from semistream.relation.rows.packed.packing import Packing
+from semistream.relation.rows.packed.column_choices import Choice, choices
+from semistream.relation.rows.packed.distinct_values import DistinctValues
+from semistream.relation.rows.packed.packing import ColumnPacking, Packing, family
+from semistream.relation.rows.row_codec import RowCodec
+from semistream.relation.rows.selection import take_rows
 
 __all__ = ["PackingChoice"]
 
+_SAMPLE_ROWS = 8192
+_SAMPLE_BYTES = 4 << 20
+_TABLE_BYTES = 256 << 10
+"""Most bytes of dictionaries and symbols, which every task that reads the relation holds."""
+_PAGE_BYTES = 13, 9
+"""Bytes of a page per row in addition to the row, if rows are variable and if they are fixed (`pages.page_layout`)."""
+_WORTH = 0.95
+"""Share of the plain bytes below which rows are packed. Decoding packed rows costs time."""
+
 
 class PackingChoice:
-    """Statistics of the columns of all batches of a build.
+    """Statistics of the columns of a build.
 
     Parameters
     ----------
     schema
-        The stored columns.
+        R's columns.
     never
         Names of columns that are not packed.
+
+    Example
+    -------
+    >>> batch = pa.record_batch({"id": range(1000), "colour": ["red", "green"] * 500})
+    >>> choice = PackingChoice(batch.schema, never=["id"])
+    >>> choice.add(batch)
+    >>> [(column.number, column.kind, column.width) for column in choice.choose([0, 1]).columns]
+    [(1, 'dictionary', 1)]
     """
 
     def __init__(self, schema: pa.Schema, never: Collection[str] = ()) -> None:
-        self._schema, self._never = schema, frozenset(never)
+        self._schema = schema
+        unique = [name for name in schema.names if schema.names.count(name) == 1]
+        self._names = [name for name in unique if name not in never and family(schema.field(name).type)]
+        self._distinct = {
+            name: DistinctValues() for name in self._names if family(schema.field(name).type) == "bytes"
+        }  # fmt: skip
+        self._rows = 0
+        self._step = 1
+        self._sample: list[pa.RecordBatch] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Count the values of a batch of ``schema``."""
+        """Take the rows of a batch of R into account."""
+        if not self._names:
+            return
+        for name, distinct in self._distinct.items():
+            distinct.add(batch.column(name))
+        # Every row whose number is a multiple of the step belongs to the sample.
+        wanted = np.arange(-self._rows % self._step, batch.num_rows, self._step)
+        if wanted.size:
+            self._sample.append(take_rows(batch, wanted))
+        self._rows += batch.num_rows
+        while self._too_large():
+            self._halve()
 
     def choose(self, numbers: Sequence[int]) -> Packing | None:
-        """Return the packing of columns with these numbers; None if it would save too little."""
-        return None
+        """Return how to pack the columns with these numbers, in the schema's order; None if it saves too little."""
+        rows = sum(part.num_rows for part in self._sample)
+        if not rows:
+            return None
+        self._sample = [_joined(self._sample, self._schema)]
+        (sample,) = self._sample
+        found: list[tuple[Choice, ...]] = []
+        for number, name in zip(numbers, self._schema.names, strict=True):
+            if name in self._names:
+                distinct = self._distinct.get(name)
+                found.append(choices(number, sample.column(name), None if distinct is None else distinct.values))
+        packing = Packing(tuple(_within(found)))
+        chosen = {
+            name: packing.by_number[number]
+            for number, name in zip(numbers, self._schema.names, strict=True)
+            if number in packing.by_number
+        }
+        return packing if _mean_bytes(sample, chosen) < _WORTH * _mean_bytes(sample, {}) else None
+
+    def _too_large(self) -> bool:
+        rows = sum(part.num_rows for part in self._sample)
+        return rows > _SAMPLE_ROWS or (rows > 64 and sum(part.nbytes for part in self._sample) > _SAMPLE_BYTES)
+
+    def _halve(self) -> None:
+        whole = _joined(self._sample, self._schema)
+        self._step *= 2
+        self._sample = [take_rows(whole, np.arange(0, whole.num_rows, 2))]
+
+
+def _joined(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Return batches as one. Rows can be combined whatever the types of their columns are."""
+    if len(parts) == 1:
+        return parts[0]
+    codec = RowCodec(schema)
+    rows = [codec.encode(part) for part in parts]
+    ends = np.cumsum([part.data.size for part in rows])
+    starts = [part.starts + (end - part.data.size) for part, end in zip(rows, ends, strict=True)]
+    return codec.decode(np.concatenate([part.data for part in rows]), np.concatenate(starts))
+
+
+def _mean_bytes(sample: pa.RecordBatch, packings: dict[str, ColumnPacking]) -> float:
+    codec = RowCodec(sample.schema, packings)
+    return float(codec.lengths(sample).mean()) + _PAGE_BYTES[0 if codec.variable else 1]
+
+
+def _within(found: Sequence[tuple[Choice, ...]]) -> list[ColumnPacking]:
+    """Return the best choice for each column whose tables fit together; those that save most come first."""
+    left, packed = _TABLE_BYTES, []
+    for alternatives in sorted(found, key=lambda some: -max((one.saved for one in some), default=0.0)):
+        for one in sorted(alternatives, key=lambda one: -one.saved):
+            if one.saved > 0 and one.packing.nbytes <= left:
+                left -= one.packing.nbytes
+                packed.append(one.packing)
+                break
+    return packed

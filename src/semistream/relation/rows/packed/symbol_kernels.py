@@ -7,9 +7,12 @@ import numpy as np
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
 
-__all__ = ["BUCKETS", "compress_cells", "decompress_cells", "decompressed_lengths"]
+__all__ = ["BUCKETS", "SPREAD", "compress_cells", "count_symbols", "decompress_cells", "decompressed_lengths"]
 
-BUCKETS = 1021  # prime; a bucket has the symbols whose first two bytes have the same remainder
+BUCKETS = (
+    1024  # for symbols of 4 bytes and more, by their first 4; as many again for symbols of 2 and 3, by their first 2
+)
+SPREAD = 0x9E3779B1  # odd, with bits as if drawn
 _LITERAL = 255  # the next byte is one of the value
 
 
@@ -64,8 +67,11 @@ def decompress_cells(
 @inner_kernel
 def _longest(word: Int, left: Int, words: Ints, sizes: Bytes, buckets: Ints, codes: Ints, single: Ints) -> Int:
     """Return the code of the longest symbol with which ``word`` begins, of at most ``left`` bytes; 255: none."""
-    if left >= 2:
-        bucket = (word & 0xFFFF) % BUCKETS
+    for kind in range(2):
+        if left < (2 if kind else 4):
+            continue
+        start = word & (0xFFFF if kind else 0xFFFFFFFF)
+        bucket = ((start * SPREAD) >> 22) & (BUCKETS - 1) | kind * BUCKETS
         for at in range(buckets[bucket], buckets[bucket + 1]):
             code = codes[at]
             size = np.int64(sizes[code])
@@ -76,12 +82,13 @@ def _longest(word: Int, left: Int, words: Ints, sizes: Bytes, buckets: Ints, cod
 
 
 @inner_kernel
-def _word(data: Bytes, at: Int) -> Int:
-    """Return the 8 bytes from ``at`` on as a number; zeros for those after the data."""
-    word = np.int64(0)
-    for byte in range(min(8, data.size - at)):
-        word |= np.int64(data[at + byte]) << (8 * byte)
-    return word
+def _load(data: Bytes, at: Int, buffer: Bytes) -> None:
+    """Copy the 8 bytes from ``at`` on to ``buffer``; zeros for those after the data."""
+    if at + 8 <= data.size:
+        copy_bytes(buffer, 0, data, at, 8)
+    else:
+        for byte in range(8):
+            buffer[byte] = data[at + byte] if at + byte < data.size else 0
 
 
 @kernel
@@ -93,19 +100,46 @@ def compress_cells(
 
     ``words`` has the symbols as numbers; for the other tables see `SymbolTable`.
     """
+    buffer = np.empty(8, np.uint8)
+    word = buffer.view(np.int64)
     for i in range(begins.size):
         at = begins[i]
         end = at + lengths[i]
         to = targets[i]
         while at < end:
-            word = _word(data, at)
-            code = _longest(word, end - at, words, sizes, buckets, codes, single)
+            _load(data, at, buffer)
+            code = _longest(word[0], end - at, words, sizes, buckets, codes, single)
             out[to] = np.uint8(code)
             to += 1
             if code == _LITERAL:
-                out[to] = np.uint8(word & 0xFF)
+                out[to] = buffer[0]
                 to += 1
                 at += 1
             else:
                 at += np.int64(sizes[code])
         written[i] = to - targets[i]
+
+
+@kernel
+def count_symbols(compressed: Bytes, begins: Ints, lengths: Ints, symbols: Bytes, sizes: Bytes, pairs: Ints) -> None:
+    """Count in ``pairs[512 * first + second]`` which symbols follow each other in compressed cells.
+
+    Bytes without a symbol have the numbers from 256. A symbol that follows counts also as its first byte, so that
+    symbols can grow by one byte. ``pairs[511 * 512 + symbol]`` counts each symbol alone.
+    """
+    for i in range(begins.size):
+        at = begins[i]
+        end = at + lengths[i]
+        last = np.int64(-1)
+        while at < end:
+            code = np.int64(compressed[at])
+            at += 1
+            if code == _LITERAL:
+                code = 256 + np.int64(compressed[at])
+                at += 1
+            elif sizes[code] > 1 and last >= 0:
+                pairs[512 * last + 256 + np.int64(symbols[8 * code])] += 1
+            pairs[512 * 511 + code] += 1
+            if last >= 0:
+                pairs[512 * last + code] += 1
+            last = code

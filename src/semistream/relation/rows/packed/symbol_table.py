@@ -7,16 +7,20 @@ the byte after it is one of the string.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import frozen
-from semistream.relation.rows.packed.symbol_kernels import BUCKETS, compress_cells
+from semistream.relation.rows.packed.symbol_kernels import BUCKETS, SPREAD, compress_cells, count_symbols
 from semistream.relation.rows.row_cells import Cells
 
 __all__ = ["SymbolTable"]
 
 _WORD = 8
+_MOST = 255  # symbols; code 255 marks a byte without one
+_PATIENCE = 4  # rounds that save little before training ends; repetitive text needs 20 rounds, other text 6
 
 
 class SymbolTable:
@@ -28,44 +32,107 @@ class SymbolTable:
         The symbols, 8 bytes each, filled up with zeros.
     lengths
         The length of each symbol.
+
+    Example
+    -------
+    >>> text = np.frombuffer(b"Coffee Grinder" * 2, np.uint8)
+    >>> cells = Cells(None, text, np.array([0, 14]), np.array([14, 14]))
+    >>> SymbolTable.trained(cells).compressed(cells)[2].tolist()
+    [2, 2]
     """
 
     def __init__(self, table: bytes, lengths: bytes) -> None:
-        count = len(lengths)
+        self._count = len(lengths)
         symbols = np.zeros(256 * _WORD, np.uint8)
-        symbols[: count * _WORD] = np.frombuffer(table, np.uint8)
+        symbols[: self._count * _WORD] = np.frombuffer(table, np.uint8)
         sizes = np.zeros(256, np.uint8)
-        sizes[:count] = np.frombuffer(lengths, np.uint8)
+        sizes[: self._count] = np.frombuffer(lengths, np.uint8)
         self.symbols: Bytes = frozen(symbols)
         self.sizes: Bytes = frozen(sizes)
-        self._words: Ints = frozen(symbols.view(np.int64))
-        self._buckets, self._codes, self._single = _finder(symbols, sizes, count)
+
+    @classmethod
+    def trained(cls, sample: Cells) -> SymbolTable:
+        """Return a table for text that is like a sample.
+
+        Each round compresses the sample with the table of the round before. The symbols, and those made of two
+        symbols that follow each other, compete for the codes of the next table by the bytes they would save.
+        """
+        made = best = cls(b"", b"")
+        least, worse = -1, 0
+        while worse < _PATIENCE:
+            compressed, begins, lengths = made.compressed(sample)
+            size = int(lengths.sum())
+            worse += 1
+            if least < 0 or size < least:
+                best, worse = made, 0 if size < 0.995 * least or least < 0 else worse
+                least = size
+            pairs = np.zeros(512 * 512, np.int64)
+            count_symbols(frozen(compressed), frozen(begins), frozen(lengths), made.symbols, made.sizes, pairs)
+            made = _next(made, pairs)
+        return best
+
+    @property
+    def table(self) -> bytes:
+        """The symbols, 8 bytes each."""
+        return self.symbols[: self._count * _WORD].tobytes()
+
+    @property
+    def lengths(self) -> bytes:
+        """The length of each symbol."""
+        return self.sizes[: self._count].tobytes()
 
     def compressed(self, cells: Cells) -> tuple[Bytes, Ints, Ints]:
         """Return compressed bytes, and where each cell begins in them and its length."""
         targets = 2 * (np.cumsum(cells.lengths) - cells.lengths)
         out = np.empty(2 * int(cells.lengths.sum()), np.uint8)
         written = np.empty(cells.lengths.size, np.int64)
-        begins, lengths = frozen(cells.begins), frozen(cells.lengths)
         compress_cells(
-            frozen(cells.values), begins, lengths, self._words, self.sizes, self._buckets, self._codes, self._single,
-            out, frozen(targets), written,
+            frozen(cells.values), frozen(cells.begins), frozen(cells.lengths), *self._finder, out, frozen(targets),
+            written,
         )  # fmt: skip
         return out, targets, written
 
+    @cached_property
+    def _finder(self) -> tuple[Ints, Bytes, Ints, Ints, Ints]:
+        """Return the symbols as numbers, their lengths, where the codes of each bucket begin, and all these codes.
 
-def _finder(symbols: Bytes, sizes: Bytes, count: int) -> tuple[Ints, Ints, Ints]:
-    """Return for each bucket where its codes begin, the codes of all buckets, and the codes of single bytes.
+        The last are the codes of single bytes, or 255. A bucket has the symbols whose first 4 bytes, or the first 2 of
+        shorter symbols, have the same hash; the longest come first.
+        """
+        words, sizes = frozen(self.symbols.view(np.int64)), self.sizes
+        lengths = sizes[: self._count].astype(np.int64)
+        starts = words[: self._count] & np.where(lengths < 4, 0xFFFF, 0xFFFFFFFF)
+        bucket = ((starts * SPREAD) >> 22) & (BUCKETS - 1) | np.where(lengths < 4, BUCKETS, 0)
+        bucket[lengths < 2] = 2 * BUCKETS
+        order = np.lexsort((np.arange(self._count), -lengths, bucket)).astype(np.int64)
+        ends = np.cumsum(np.bincount(bucket, minlength=2 * BUCKETS + 1))
+        single = np.full(256, 255, np.int64)
+        alone = np.flatnonzero(lengths == 1)
+        single[starts[alone]] = alone
+        return words, sizes, frozen(np.append(0, ends)), frozen(order), frozen(single)
 
-    A bucket has the symbols of two bytes and more whose first two bytes are alike, or collide; the longest come first.
-    """
-    pairs = symbols.reshape(-1, _WORD)[:count].astype(np.int64)
-    lengths = sizes[:count].astype(np.int64)
-    bucket = (pairs[:, 0] | pairs[:, 1] << 8) % BUCKETS
-    bucket[lengths < 2] = BUCKETS
-    order = np.lexsort((np.arange(count), -lengths, bucket))
-    counts = np.bincount(bucket, minlength=BUCKETS + 1)
-    single = np.full(256, 255, np.int64)
-    alone = np.flatnonzero(lengths == 1)
-    single[pairs[alone, 0]] = alone
-    return frozen(np.append(0, np.cumsum(counts))), frozen(order.astype(np.int64)), frozen(single)
+
+def _next(made: SymbolTable, pairs: Ints) -> SymbolTable:
+    """Return the symbols that would save most, from counts of symbols and pairs (see `count_symbols`)."""
+    words, sizes = np.zeros(512, np.uint64), np.ones(512, np.int64)
+    words[:256], sizes[:256] = made.symbols.view(np.uint64), made.sizes
+    words[256:] = np.arange(256)
+    alone = pairs[511 * 512 :]
+    single = np.flatnonzero(alone)
+    both = np.flatnonzero(pairs[: 511 * 512] > 1)
+    first, second = both // 512, both % 512
+    shift = 8 * np.minimum(sizes[first], _WORD - 1).astype(np.uint64)
+    joined = np.where(sizes[first] < _WORD, words[first] | words[second] << shift, words[first])
+    lengths = np.append(sizes[single], np.minimum(sizes[first] + sizes[second], _WORD))
+    values = np.append(words[single], joined)
+    # A byte without a symbol takes two bytes.
+    saved = np.append(
+        alone[single] * np.where(sizes[single] == 1, _WORD, sizes[single]), pairs[both] * lengths[single.size :]
+    )
+    order = np.lexsort((values, lengths))
+    values, lengths, saved = values[order], lengths[order], saved[order]
+    new = np.append(True, (np.diff(lengths) != 0) | (values[1:] != values[:-1]))[: values.size]
+    total = np.add.reduceat(saved, np.flatnonzero(new)) if values.size else saved
+    values, lengths = values[new], lengths[new]
+    kept = np.sort(np.argsort(-total, kind="stable")[:_MOST])
+    return SymbolTable(values[kept].astype("<u8").tobytes(), lengths[kept].astype(np.uint8).tobytes())
