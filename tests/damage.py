@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 import semistream
+from packed_builds import packed_builds
 from semistream.core.errors import SemistreamError
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
@@ -45,12 +46,19 @@ def _sharded(path: Path) -> None:
     semistream.upsert(path, pa.table({"id": np.arange(0, 30), "name": ["changed " * 5] * 30}))
 
 
+def _packed(path: Path) -> None:
+    with packed_builds(2):
+        Relation.build(_master(), path, "id", page_size=PAGE, fill=0.7).close()
+    semistream.upsert(path, pa.table({"id": np.arange(10, 24), "name": ["changed " * 3] * 14}))
+
+
 def _empty(path: Path) -> None:
     Relation.build(_master().slice(0, 0), path, "id", page_size=PAGE, shards=2).close()
 
 
 KINDS: dict[str, Callable[[Path], None]] = {
-    "clustered": _clustered, "scattered": _scattered, "updated": _updated, "sharded": _sharded, "empty": _empty,
+    "clustered": _clustered, "scattered": _scattered, "updated": _updated, "sharded": _sharded, "packed": _packed,
+    "empty": _empty,
 }  # fmt: skip
 
 

@@ -112,6 +112,7 @@ def draw(seed: int, algorithms: int = 3) -> Case:
         (name, {"how": rng.choice(["inner", "left"]), "factor": rng.choice(factors), "schema": rng.random() < 0.5})
         for name in rng.sample(semistream.joins.algorithms(), algorithms)
     )
+    build["packed"] = rng.randrange(4) if rng.random() < 0.4 else None
     return Case(seed, key, tuple(master), tuple(stream), updates, build, joins)
 
 

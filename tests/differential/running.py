@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import semistream
 import semistream.joins
 from differential.cases import Case, Side
 from differential.judging import Key, Numbers, Reference, Truth, judge
+from packed_builds import packed_builds
 from semistream.core.errors import (
     BudgetTooSmallError,
     KeyTypeError,
@@ -51,9 +53,13 @@ def run(case: Case, root: Path | None = None) -> None:
 def _build(case: Case, path: Path) -> None:
     names = [f"k{at}" for at in range(len(case.key))]
     size = case.build["page_size"]
+    options = {name: value for name, value in case.build.items() if name != "packed"}
     while True:
         try:
-            with Relation.build([side.batch for side in case.master], path, names, **{**case.build, "page_size": size}):
+            with (
+                nullcontext() if case.build["packed"] is None else packed_builds(case.build["packed"]),
+                Relation.build([side.batch for side in case.master], path, names, **{**options, "page_size": size}),
+            ):
                 return
         except RelationBuildError as error:
             if "bytes" not in str(error) or size >= _MOST_PAGE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -13,6 +14,7 @@ import pytest
 import semistream
 from model.data import Contents, Shape, changed, draw_shape, least_page
 from model.watched import Handle, InjectedError, check_contents, shard_of
+from packed_builds import packed_builds
 from semistream.core.errors import (
     BrokenJoinError,
     CommitConflictError,
@@ -96,13 +98,19 @@ class RelationOperations:
         keys = rng.sample(range(self.universe), rng.randint(0, self.universe))
         contents = {k: self._new_rows(rng) for k in keys}
         size = rng.choice([self.least_page, self.least_page, 2 * self.least_page, 8192])
+        fill = rng.choice([1.0, 1.0, 0.8, 0.5])
+        memory = rng.choice(["512MB", "64KB"]) if rng.random() < 0.1 else "512MB"
+        salt = rng.randrange(4) if rng.random() < 0.4 else None
+        if salt is not None:
+            size = max(size, 2 * self.least_page)  # escaped values take more bytes
         times = {"valid_from": "since", "valid_to": "until"} if self.shape.history else {}
-        self.say(self.shape, f"{len(keys)} of {self.universe} keys, {shards=}, {clustered=}, {size=}")
-        relation = Relation.build(
-            self.shape.listed(contents), self.path, list(self.shape.key.names), page_size=size,
-            fill=rng.choice([1.0, 1.0, 0.8, 0.5]), clustered=clustered, shards=shards, overwrite=not first,
-            memory=rng.choice(["512MB", "64KB"]) if rng.random() < 0.1 else "512MB", **times,
-        )  # fmt: skip
+        self.say(self.shape, f"{len(keys)} of {self.universe} keys, {shards=}, {clustered=}, {size=}, {salt=}")
+        with nullcontext() if salt is None else packed_builds(salt):
+            relation = Relation.build(
+                self.shape.listed(contents), self.path, list(self.shape.key.names), page_size=size, fill=fill,
+                clustered=clustered, shards=shards, overwrite=not first, memory=memory,
+                **times,
+            )  # fmt: skip
         with relation:
             check_contents(relation, self.shape, contents)
         self._committed(relation.version, contents, shards, clustered)
@@ -268,7 +276,10 @@ class RelationOperations:
         if not self.versions or len(self.versions) > _MOST_VERSIONS:
             return
         newest = max(self.versions)
-        number = semistream.compact(self.path)
+        with Relation.open(self.path) as relation:
+            packed = relation.packing is not None and rng.random() < 0.8
+        with packed_builds(rng.randrange(4)) if packed else nullcontext():
+            number = semistream.compact(self.path)
         assert number == newest + 1
         self._committed(number, self.versions[newest], self.shards_of[newest], self.clustered_of[newest])
 
@@ -373,5 +384,5 @@ class RelationOperations:
         rows = self.shape.rows([(k, self.serial) for k in rng.sample(range(self.universe), min(3, self.universe))])
         if not self.shape.longest or rng.random() < 0.3:
             return rows.drop_columns(["row"])
-        wide = pa.array(["x" * (page_bytes if k == 1 else 3) for k in range(1, rows.num_rows + 1)], pa.string())
+        wide = pa.array(["x" * (32 * page_bytes if k == 1 else 3) for k in range(1, rows.num_rows + 1)], pa.string())
         return rows.set_column(rows.schema.get_field_index("text"), "text", wide)

@@ -191,7 +191,7 @@ def _written(directory: Path | None, rows: int) -> Iterator[Relation]:
     data = pa.table({"id": np.arange(rows), "values": pa.array([b"x" * 112] * rows, pa.binary(112))})
     with (
         tempfile.TemporaryDirectory(prefix="semistream-", dir=directory) as folder,
-        Relation.build(data, Path(folder) / "relation", key="id") as relation,
+        Relation.build(data, Path(folder) / "relation", key="id", encoding="plain") as relation,
     ):
         yield relation
 

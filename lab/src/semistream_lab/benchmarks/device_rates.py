@@ -83,7 +83,7 @@ def bench_device(
         progress(f"writing a relation of {rows} rows")
         batches = (sample_rows(first, min(65536, rows - first)) for first in range(0, rows, 65536))
         reader = pa.RecordBatchReader.from_batches(sample_rows(0, 1).schema, batches)
-        Relation.build(reader, Path(folder) / "relation", key="id", page_size=page_bytes).close()
+        Relation.build(reader, Path(folder) / "relation", key="id", page_size=page_bytes, encoding="plain").close()
         with Relation.open(Path(folder) / "relation", depth=depth) as relation:
             device = relation.device
             assert isinstance(device, FileDevice)

@@ -1,10 +1,13 @@
-"""Our joins, each created by its id, with R read past the page cache. `oracle` holds all of R and is an ideal."""
+"""Our joins, each created by its id, with R read past the page cache. `oracle` holds all of R and is an ideal.
+
+`adaptivejoin_plain` is adaptivejoin with the same rows in a relation whose columns are not packed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,32 +18,37 @@ from semistream_lab.benchmarks.peers.contestant import Contestant, Task
 from semistream_lab.benchmarks.peers.dataset import KEY, Dataset
 from semistream_lab.workloads.workload import zipf
 
-__all__ = ["CONTESTANTS", "FOLDER", "OurJoin"]
+__all__ = ["CONTESTANTS", "FOLDER", "OurJoin", "OurPlainJoin"]
 
 FOLDER = "relation"
+_PLAIN_FOLDER = "relation-plain"
 
 
 class OurJoin(Contestant):
     """One join of the registry."""
 
     kind = "join"
+    algorithm = ""
+    folder = FOLDER
+    encoding: Literal["auto", "plain"] = "auto"
 
     @classmethod
     def prepare(cls, data: Dataset) -> None:
         def build(path: Path) -> None:
             with pq.ParquetFile(data.parquet) as file:
                 reader = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches())
-                Relation.build(reader, path, KEY).close()
+                Relation.build(reader, path, KEY, encoding=cls.encoding).close()
 
-        data.made(FOLDER, build)
+        data.made(cls.folder, build)
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
-        self._relation = Relation.open(task.data.place / FOLDER)
+        self._relation = Relation.open(task.data.place / self.folder)
         schema = zipf(task.data.rows, 1, task.exponent, task.shape).stream.schema
-        least = find(self.id).minimum_memory(self._relation, schema, on=KEY)
+        least = find(self.algorithm).minimum_memory(self._relation, schema, on=KEY)
         # a join refuses a budget below its minimum; `counts` reports the budget it got
-        self._join = create(self.id, self._relation, on=KEY, how="inner", memory=max(task.memory, least), schema=schema)
+        memory = max(task.memory, least)
+        self._join = create(self.algorithm, self._relation, on=KEY, how="inner", memory=memory, schema=schema)
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         return iter(self._join.process([batch]))
@@ -61,10 +69,22 @@ class OurJoin(Contestant):
         self._relation.close()
 
 
+class OurPlainJoin(OurJoin):
+    """adaptivejoin with a relation that is not packed, to measure what packing gains."""
+
+    id = "adaptivejoin_plain"
+    title = "adaptivejoin, columns not packed"
+    algorithm = "adaptivejoin"
+    folder = _PLAIN_FOLDER
+    encoding = "plain"
+    if_asked = True
+
+
 def _contestant(algorithm: str) -> type[Contestant]:
     join = find(algorithm)
-    said = {"id": algorithm, "title": join.title, "bounded": join.bounded, "kind": "join" if join.bounded else "ideal"}
+    kind = "join" if join.bounded else "ideal"
+    said = {"id": algorithm, "algorithm": algorithm, "title": join.title, "bounded": join.bounded, "kind": kind}
     return type(f"Our_{algorithm}", (OurJoin,), said)
 
 
-CONTESTANTS: list[type[Contestant]] = [_contestant(algorithm) for algorithm in algorithms()]
+CONTESTANTS: list[type[Contestant]] = [*(_contestant(algorithm) for algorithm in algorithms()), OurPlainJoin]

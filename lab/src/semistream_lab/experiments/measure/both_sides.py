@@ -183,7 +183,9 @@ def _real_relation(workload: Workload, directory: Path) -> Relation:
     if not path.exists():
         beside = path.with_name(f"{path.name}.unfinished")
         shutil.rmtree(beside, ignore_errors=True)
-        Relation.build(_reader(_master_batches(workload, directory)), beside, KEY, fill=workload.fill).close()
+        Relation.build(
+            _reader(_master_batches(workload, directory)), beside, KEY, fill=workload.fill, encoding="plain"
+        ).close()
         beside.rename(path)
     return Relation.open(path)
 

@@ -1,0 +1,86 @@
+"""Builds whose rows are packed, however few there are: every column that can be packed is, also where it does not pay.
+
+So values are escaped in most rows, and every kind of packing occurs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.relation.pages import encoding_choice
+from semistream.relation.rows.packed.packing import (
+    BYTES,
+    CONSTANT,
+    DICTIONARY,
+    OFFSET,
+    SYMBOLS,
+    ColumnPacking,
+    Packing,
+    family,
+)
+from semistream.relation.rows.packed.symbol_table import SymbolTable
+from semistream.relation.rows.row_columns import BytesColumn
+
+__all__ = ["packed_builds"]
+
+
+@contextlib.contextmanager
+def packed_builds(salt: int = 0) -> Iterator[None]:
+    """Pack all rows that are built meanwhile; ``salt`` decides which column is packed in which way."""
+
+    class Choice(_EveryColumn):
+        pass
+
+    Choice.salt = salt
+    with (
+        mock.patch.object(encoding_choice, "PACKED_FROM", 0),
+        mock.patch.object(encoding_choice, "PackingChoice", Choice),
+    ):
+        yield
+
+
+class _EveryColumn:
+    """Takes the place of `PackingChoice`."""
+
+    salt = 0
+
+    def __init__(self, schema: pa.Schema, never: Collection[str] = ()) -> None:
+        self._schema, self._never = schema, set(never)
+        self._first: pa.RecordBatch | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if self._first is None and batch.num_rows:
+            self._first = batch.slice(0, 200)
+
+    def choose(self, numbers: Sequence[int]) -> Packing | None:
+        made = [
+            self._packing(field, number)
+            for field, number in zip(self._schema, numbers, strict=True)
+            if field.name not in self._never and family(field.type)
+        ]
+        return Packing(tuple(made)) if made else None
+
+    def _packing(self, field: pa.Field, number: int) -> ColumnPacking:
+        kind, way = family(field.type), (number + self.salt) % 4
+        values = None if self._first is None else self._first.column(field.name).drop_null()
+        if kind != "bytes":
+            if way == 3:
+                return ColumnPacking(number, CONSTANT, kind, 0, table=(7).to_bytes(8, "little"), lengths=b"")
+            return ColumnPacking(number, OFFSET, kind, 1 + way, base=way, divisor=1 + way)
+        if way == 0 or values is None or len(values) == 0:
+            return ColumnPacking(number, BYTES, kind, 1)
+        if way == 1:
+            words = [bytes(word) for word in values.cast(pa.large_binary()).unique().to_pylist()[:20]]
+            lengths = np.array([len(word) for word in words], "<u4").tobytes()
+            return ColumnPacking(number, DICTIONARY, kind, 1, table=b"".join(words), lengths=lengths)
+        if way == 2:
+            (cells,) = BytesColumn(field.type).split(values)
+            table = SymbolTable.trained(cells)
+            return ColumnPacking(number, SYMBOLS, kind, 1, table=table.table, lengths=table.lengths)
+        word = bytes(values.cast(pa.large_binary())[0].as_py())
+        return ColumnPacking(number, CONSTANT, kind, 0, table=word, lengths=b"")
