@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from semistream.core.compiled import frozen
 from semistream.core.errors import SemistreamError
 from semistream.relation.rows.packed.packed_columns import GROWTH, PackedColumn, length_bytes, packed_column
-from semistream.relation.rows.packed.packed_rows import PackedLayout
+from semistream.relation.rows.packed.packed_rows import PackedLayout, PackedRows
 from semistream.relation.rows.packed.packed_tails import RowTails
 from semistream.relation.rows.packed.packed_values import Escapes
 from semistream.relation.rows.packed.packing import ColumnPacking
@@ -111,15 +111,14 @@ class RowCodec:
 
     def __init__(self, schema: pa.Schema, packings: Mapping[str, ColumnPacking] = MappingProxyType({})) -> None:
         self.schema = schema
-        self._columns: list[Column] = [
-            packed_column(field.type, packings[field.name])
-            if field.name in packings and packings[field.name].fits(field.type)
-            else column_for(field.type)
-            for field in schema
-        ]
-        packed = [column for column in self._columns if isinstance(column, PackedColumn)]
+        self._columns = [packed_column(column_for(field.type), packings.get(field.name)) for field in schema]
+        self.packings = {
+            field.name: column.packing
+            for field, column in zip(schema, self._columns, strict=True)
+            if isinstance(column, PackedColumn)
+        }
         self._widths = [width for column in self._columns for width in column.slots]
-        self.variable: bool = bool(packed) or VARIABLE in self._widths
+        self.variable: bool = bool(self.packings) or VARIABLE in self._widths
         self._bitmap_at = _LENGTH_BYTES if self.variable else 0
         at = self._bitmap_at + (len(self._widths) + 7) // 8
         self._places: list[int] = []
@@ -131,13 +130,10 @@ class RowCodec:
         self._field_widths = np.array(self._widths, np.int64)
         # A row of zero bytes would have no start of its own.
         self.stride: int = max(at, 1)
-        self.packings = {
-            field.name: column.packing
-            for field, column in zip(schema, self._columns, strict=True)
-            if isinstance(column, PackedColumn)
-        }
+        columns = [column for column in self._columns for _ in column.slots]
+        self._packed_slots = [slot for slot, column in enumerate(columns) if isinstance(column, PackedColumn)]
         self.packed: PackedLayout | None = None
-        if packed:
+        if self.packings:
             self.packed = PackedLayout(self._widths, self._length_widths, self._places, self._null_bits, self.stride)
 
     @cached_property
@@ -249,15 +245,17 @@ class RowCodec:
                 f"row {bad} of {count} would start at byte {int(starts[bad])} and take at least {self.stride}"
                 f" bytes, but there are {data.size}; pass the starts that were returned when these bytes were encoded"
             )
-        cells = self._read_cells(data, starts, heads)
+        rows = None
+        if self.packed is not None:
+            data, starts = self.packed.together(data, starts)
+            rows = self.packed.rows(data, starts, self._packed_slots)
+        cells = self._read_cells(data, starts, heads, rows)
         arrays = []
         taken = 0
         for column in self._columns:
             mine = cells[taken : taken + len(column.slots)]
-            if isinstance(column, PackedColumn):
-                validity = validity_buffer(mine[0].nulls)
-                assert self.packed is not None
-                arrays.append(column.read(self.packed.rows(data, starts), self.packed.places[taken], validity))
+            if isinstance(column, PackedColumn) and rows is not None:
+                arrays.append(column.read(rows, rows.place(taken), validity_buffer(mine[0].nulls)))
             else:
                 arrays.append(column.join(mine, count))
             taken += len(column.slots)
@@ -295,7 +293,9 @@ class RowCodec:
             if cell.nulls is not None:
                 heads[:, byte] |= cell.nulls.view(np.uint8) * np.uint8(bit)
 
-    def _read_cells(self, data: NDArray[np.uint8], starts: NDArray[np.int64], heads: NDArray[np.uint8]) -> list[Cells]:
+    def _read_cells(
+        self, data: NDArray[np.uint8], starts: NDArray[np.int64], heads: NDArray[np.uint8], rows: PackedRows | None
+    ) -> list[Cells]:
         cells = []
         count, at = starts.size, 0
         fields = np.empty(sum((count * width + 7) & ~7 for width in self._widths if width > 0), dtype=np.uint8)
@@ -313,8 +313,8 @@ class RowCodec:
             if any_null:
                 nulls = (bits & np.uint8(bit)) != 0
                 nulls = nulls if nulls.any() else None
-            if width == VARIABLE and self.packed is not None:
-                begins, lengths, _ = self.packed.rows(data, starts).bounds(self.packed.places[slot].cell)
+            if width == VARIABLE and rows is not None:
+                begins, lengths, _ = rows.bounds(rows.place(slot).cell)
                 cells.append(Cells(nulls, data, begins, lengths))
             elif width == VARIABLE:
                 ends = head_field(heads, place, np.dtype("<u4")).astype(np.int64)

@@ -111,6 +111,20 @@ class PointingColumn(WrappedColumn):
 class DictionaryColumn(PointingColumn):
     """A dictionary type. The decoded dictionary holds the values that occur, in order of appearance."""
 
+    @property
+    def inner(self) -> Column:
+        """The column of the values."""
+        return self._inner
+
+    def unwrapped(self, array: pa.Array) -> pa.Array:
+        """Return the values of an array, row by row."""
+        values, positions, missing = self._pointed(array, None)
+        return gather(values, positions, missing, self._codec_for)
+
+    def wrapped(self, array: pa.Array) -> pa.Array:
+        """Return an array of values as this type."""
+        return self._wrap(array)
+
     def _pointers(self, array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], Mask | None]:
         return array.dictionary, *_positions(array.indices)
 

@@ -18,6 +18,7 @@ from semistream.core.errors import SemistreamError
 from semistream.relation.rows.any_type import gather
 from semistream.relation.rows.fitting import null_array
 from semistream.relation.rows.packed.packed_columns import PackedColumn
+from semistream.relation.rows.packed.packed_rows import PackedRows
 from semistream.relation.rows.row_cells import offsets_buffer, offsets_of
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.row_columns import BooleanColumn, BytesColumn, FixedColumn
@@ -161,7 +162,10 @@ class RowGather:
         self._bitmap_bytes = (slot + 7) // 8
         simple = [index for index in self._wanted if self._is_simple(index)]
         self._others = [index for index in self._wanted if not self._is_simple(index)]
+        self._packed_slots = [self._slots[at] for at in simple if isinstance(codec._columns[at], PackedColumn)]
         self._bring_together = len(simple) > _FEW and not codec.variable
+        if codec.packed is not None:  # a cell is read several times
+            self._bring_together = len(simple) > 1 or any(codec._widths[self._slots[index]] < 0 for index in simple)
 
     def _is_simple(self, index: int) -> bool:
         column = self._codec._columns[index]
@@ -184,30 +188,36 @@ class RowGather:
             )
         missing = bool((starts < 0).any())
         others = self._through_codec(data, starts, missing)
-        if self._bring_together:
+        packed = None
+        if codec.packed is not None:
+            if self._bring_together:
+                data, starts = codec.packed.together(data, starts)
+            packed = codec.packed.rows(data, starts, self._packed_slots)
+        elif self._bring_together:
             places, rows = np.empty(starts.size, np.int64), np.empty(starts.size * codec.stride, np.uint8)
             _gather_rows(data, starts, codec.stride, rows, places)
             data, starts = frozen(rows), frozen(places)
         return [
-            others[index] if index in others else self._column(index, data, starts, bits, missing)
+            others[index] if index in others else self._column(index, data, starts, bits, missing, packed)
             for index in self._wanted
         ]
 
-    def _column(self, index: int, data: Bytes, starts: Ints, bits: Bytes, missing: bool) -> pa.Array:
+    def _column(
+        self, index: int, data: Bytes, starts: Ints, bits: Bytes, missing: bool, packed: PackedRows | None
+    ) -> pa.Array:
         codec, count = self._codec, starts.size
         column, slot = codec._columns[index], self._slots[index]
         place, bit = codec._null_bits[slot]
         validity, nulls = None, 0
         has_nulls = bool(bits[place - codec._bitmap_at] & bit)
         if missing or has_nulls:
-            packed = np.zeros((count + 7) // 8, np.uint8)
-            nulls = int(_validity(data, starts, place if has_nulls else -1, bit, packed))
-            validity = pa.py_buffer(packed)
-        if isinstance(column, PackedColumn):
-            assert codec.packed is not None
-            return column.read(codec.packed.rows(data, starts), codec.packed.places[slot], (validity, nulls))
+            there = np.zeros((count + 7) // 8, np.uint8)
+            nulls = int(_validity(data, starts, place if has_nulls else -1, bit, there))
+            validity = pa.py_buffer(there)
+        if isinstance(column, PackedColumn) and packed is not None:
+            return column.read(packed, packed.place(slot), (validity, nulls))
         if isinstance(column, BytesColumn):
-            return self._bytes_column(column, slot, data, starts, validity, nulls)
+            return self._bytes_column(column, slot, data, starts, validity, nulls, packed)
         width = codec._widths[slot]
         # Bytes under a NULL are never shown, but they must not expose old memory.
         values = np.zeros(count * width, np.uint8) if missing else np.empty(count * width, np.uint8)
@@ -217,11 +227,12 @@ class RowGather:
         return pa.Array.from_buffers(column.type, count, [validity, pa.py_buffer(values)], nulls)
 
     def _bytes_column(
-        self, column: BytesColumn, slot: int, data: Bytes, starts: Ints, validity: pa.Buffer | None, nulls: int
-    ) -> pa.Array:
+        self, column: BytesColumn, slot: int, data: Bytes, starts: Ints, validity: pa.Buffer | None, nulls: int,
+        packed: PackedRows | None,
+    ) -> pa.Array:  # fmt: skip
         codec, count = self._codec, starts.size
-        if codec.packed is not None:
-            begins, lengths, _ = codec.packed.rows(data, starts).bounds(codec.packed.places[slot].cell)
+        if packed is not None:
+            begins, lengths, _ = packed.bounds(packed.place(slot).cell)
         else:
             earlier = [at for at in range(slot) if codec._widths[at] < 0]
             before = codec._places[earlier[-1]] if earlier else -1

@@ -29,6 +29,7 @@ from semistream.relation.rows.packed.symbol_kernels import decompress_cells, dec
 from semistream.relation.rows.packed.symbol_table import SymbolTable
 from semistream.relation.rows.row_cells import VARIABLE, Cells, Column, Mask, null_mask
 from semistream.relation.rows.row_columns import BytesColumn
+from semistream.relation.rows.row_encoded import DictionaryColumn
 from semistream.relation.rows.row_kernels import copy_cells
 
 __all__ = ["GROWTH", "PackedColumn", "length_bytes", "packed_column"]
@@ -69,16 +70,20 @@ class PackedColumn(Column):
         """Return the column of rows. ``validity`` has the rows whose null bit is not set, and that exist."""
 
 
-def packed_column(type_: pa.DataType, packing: ColumnPacking) -> PackedColumn:
-    """Return the column for a type and its packing."""
+def packed_column(plain: Column, packing: ColumnPacking | None) -> Column:
+    """Return the column that packs the values of a plain one; the plain one if the packing is for other types."""
+    if packing is None or not packing.fits(plain.type):
+        return plain
+    if isinstance(plain, DictionaryColumn):
+        values = packed_column(plain.inner, packing)
+        assert isinstance(values, PackedColumn)
+        return _Dictionary(plain, values)
     number = packing.family != "bytes"
     if packing.kind == CONSTANT:
-        return _ConstantNumber(type_, packing) if number else _ConstantBytes(type_, packing)
+        return _ConstantNumber(plain.type, packing) if number else _ConstantBytes(plain.type, packing)
     if packing.kind == OFFSET:
-        return _Offsets(type_, packing)
-    if packing.kind == DICTIONARY:
-        return _Words(type_, packing)
-    return _Cells(type_, packing)
+        return _Offsets(plain.type, packing)
+    return (_Words if packing.kind == DICTIONARY else _Cells)(plain.type, packing)
 
 
 def length_bytes(column: Column) -> int:
@@ -89,6 +94,22 @@ def length_bytes(column: Column) -> int:
 def _nulls(array: pa.Array) -> Mask:
     nulls = null_mask(array)
     return np.zeros(len(array), np.bool_) if nulls is None else nulls
+
+
+class _Dictionary(PackedColumn):
+    """Arrow's dictionaries, whose values are packed. Each batch gets the dictionary of the values that occur in it."""
+
+    def __init__(self, plain: DictionaryColumn, values: PackedColumn) -> None:
+        super().__init__(plain.type)
+        self._plain, self._values = plain, values
+        self.packing, self.slots, self.marks_nulls = values.packing, values.slots, values.marks_nulls
+        self.most_bytes = values.most_bytes + 8
+
+    def pack(self, array: pa.Array) -> tuple[Cells, Escapes]:
+        return self._values.pack(self._plain.unwrapped(array))
+
+    def read(self, rows: PackedRows, place: Place, validity: Validity) -> pa.Array:
+        return self._plain.wrapped(self._values.read(rows, place, validity))
 
 
 class _Offsets(PackedColumn):
@@ -196,7 +217,7 @@ class _Cells(PackedColumn):
         escapes = None
         if count:
             escapes = rows.escapes(np.flatnonzero(packed < 0), self.packing)
-            packed[escapes.rows] = 0
+            packed = np.maximum(packed, 0)
         begins, packed = frozen(begins), frozen(packed)
         lengths = packed.copy()
         if self._symbols is not None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from semistream.core.arrays import Bytes, Ints
-from semistream.core.compiled import Int, inner_kernel, kernel
+from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
 
-__all__ = ["ENTRY", "cell_bounds", "find_escapes", "mark_rows", "read_codes"]
+__all__ = ["ENTRY", "cell_bounds", "collect_rows", "find_escapes", "mark_rows", "read_fields", "row_ends"]
 
 ENTRY = 6
 """Bytes before an escaped value: u16 number of the column, u32 length of the value."""
@@ -20,61 +20,96 @@ ENTRY = 6
 @inner_kernel
 def little_endian(data: Bytes, at: Int, width: Int) -> Int:
     """Read a number of up to 8 bytes."""
-    value = np.int64(0)
-    for byte in range(width):
+    value = np.int64(data[at])
+    for byte in range(1, width):
         value |= np.int64(data[at + byte]) << (8 * byte)
     return value
 
 
 @kernel
-def read_codes(data: Bytes, starts: Ints, place: int, width: int, stride: int, codes: Ints) -> tuple[int, int]:
-    """Read a field of up to 6 bytes; -1 where it marks an escape. Return how many do, and the first bad row or -1."""
-    escape = (np.int64(1) << (8 * width)) - 1
-    escapes = 0
-    last = data.size - stride
+def row_ends(data: Bytes, starts: Ints, stride: int, ends: Ints) -> int:
+    """Write where each row ends if the rows follow each other. Return the first bad row, or -1."""
+    total = np.int64(0)
     for i in range(starts.size):
         start = starts[i]
-        code = np.int64(0)
         if start >= 0:
-            if start > last:
-                return escapes, i
-            code = little_endian(data, start + place, width)
-            if code == escape:
-                escapes += 1
-                code = np.int64(-1)
-        codes[i] = code
-    return escapes, -1
+            if start > data.size - stride:
+                return i
+            length = little_endian(data, start, 4)
+            if length < stride or length > data.size - start:
+                return i
+            total += length
+        ends[i] = total
+    return -1
+
+
+@kernel
+def collect_rows(data: Bytes, starts: Ints, ends: Ints, out: Bytes, places: Ints) -> None:
+    """Copy rows one after another, and write where they begin; -1 for those that do not exist."""
+    begin = np.int64(0)
+    for i in range(starts.size):
+        places[i] = -1
+        if starts[i] >= 0:
+            places[i] = begin
+            copy_bytes(out, begin, data, starts[i], ends[i] - begin)
+            begin = ends[i]
+
+
+@kernel
+def read_fields(data: Bytes, starts: Ints, places: Ints, widths: Ints, stride: int, codes: Ints, escapes: Ints) -> int:
+    """Read fields of up to 6 bytes into the rows of ``codes``; -1 where a field marks an escape.
+
+    Count the escapes of each field, and return the first bad row or -1.
+    """
+    buffer = np.empty(8, np.uint8)
+    word = buffer.view(np.int64)
+    for i in range(starts.size):
+        start = starts[i]
+        if start > data.size - stride:
+            return i
+        for field in range(places.size):
+            code = np.int64(0)
+            if start >= 0:
+                at, width = start + places[field], widths[field]
+                ones = (np.int64(1) << (8 * width)) - 1
+                if at + 8 <= data.size:
+                    copy_bytes(buffer, 0, data, at, 8)
+                    code = word[0] & ones
+                else:
+                    code = little_endian(data, at, width)
+                if code == ones:
+                    escapes[field] += 1
+                    code = np.int64(-1)
+            codes[field, i] = code
+    return -1
 
 
 @kernel
 def cell_bounds(
-    data: Bytes, starts: Ints, places: Ints, widths: Ints, stride: int, begins: Ints, lengths: Ints
-) -> tuple[int, int]:
-    """Find the last of the variable cells whose length fields are given; its length is -1 where it is escaped.
+    data: Bytes, starts: Ints, places: Ints, widths: Ints, stride: int, begins: Ints, lengths: Ints, escapes: Ints
+) -> int:
+    """Find where the variable cells with these length fields begin, and their lengths: -1 where they are escaped.
 
-    Return how many are escaped, and the first bad row or -1.
+    Count the escapes of each cell, and return the first bad row or -1.
     """
-    escapes = 0
-    cells = places.size
     for i in range(starts.size):
         start = starts[i]
-        begins[i], lengths[i] = 0, 0
-        if start < 0:
-            continue
         if start > data.size - stride:
-            return escapes, i
-        begin, length = start + stride, np.int64(0)
-        for cell in range(cells):
+            return i
+        begin = start + stride
+        for cell in range(places.size):
+            length = np.int64(0)
+            if start >= 0:
+                width = widths[cell]
+                length = little_endian(data, start + places[cell], width)
+                if width < 4 and length == (np.int64(1) << (8 * width)) - 1:
+                    escapes[cell] += 1
+                    length = np.int64(-1)
+            begins[cell, i], lengths[cell, i] = begin, length
             begin += max(length, 0)
-            width = widths[cell]
-            length = little_endian(data, start + places[cell], width)
-            if width < 4 and length == (np.int64(1) << (8 * width)) - 1:
-                length = np.int64(-1)
-        if begin + max(length, 0) > data.size:
-            return escapes, i
-        escapes += length < 0
-        begins[i], lengths[i] = begin, length
-    return escapes, -1
+        if begin > data.size:
+            return i
+    return -1
 
 
 @kernel

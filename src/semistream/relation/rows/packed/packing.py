@@ -45,6 +45,8 @@ def family(type_: pa.DataType) -> str:
     ('integer', 'bytes', 'timestamp[us]', '')
     """
     is_ = pa.types
+    if is_.is_dictionary(type_):
+        return family(type_.value_type)
     if is_.is_integer(type_):
         return "integer"
     if is_.is_decimal128(type_):
