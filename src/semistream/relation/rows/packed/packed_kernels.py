@@ -65,7 +65,7 @@ def read_fields(data: Bytes, starts: Ints, places: Ints, widths: Ints, stride: i
     word = buffer.view(np.int64)
     for i in range(starts.size):
         start = starts[i]
-        if start > data.size - stride:
+        if start >= 0 and start > data.size - stride:
             return i
         for field in range(places.size):
             code = np.int64(0)
@@ -94,9 +94,9 @@ def cell_bounds(
     """
     for i in range(starts.size):
         start = starts[i]
-        if start > data.size - stride:
+        if start >= 0 and start > data.size - stride:
             return i
-        begin = start + stride
+        begin = start + stride if start >= 0 else np.int64(0)
         for cell in range(places.size):
             length = np.int64(0)
             if start >= 0:

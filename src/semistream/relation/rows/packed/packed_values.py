@@ -101,14 +101,24 @@ class NumberValues:
                 long = np.flatnonzero(escapes.lengths == 16)
                 pairs[escapes.rows[long]] = data[escapes.begins[long][:, None] + _SIXTEEN].view(np.int64)
             return pa.Array.from_buffers(self.type, count, [packed, pa.py_buffer(pairs)], nulls)
-        if not checked and self.bytes < 8 and count and not self.holds(int(values.min()), int(values.max())):
-            row = int(np.flatnonzero((values < self._least) | (values > self._most))[0])
-            raise SemistreamError(
-                f"row {row} of {count} has the value {int(values[row])}, which the type {self.type} does not hold; "
-                "read it with the schema that it was written with"
-            )
+        if not checked and self.bytes < 8:
+            self._check(values, packed)
         stored = values if self.bytes == 8 else values.astype(self._dtype)
         return pa.Array.from_buffers(self.type, count, [packed, pa.py_buffer(stored)], nulls)
+
+    def _check(self, values: Ints, packed: pa.Buffer | None) -> None:
+        """Raise if a value that is not NULL does not fit into the type."""
+        if not values.size or self.holds(int(values.min()), int(values.max())):
+            return
+        wrong = (values < self._least) | (values > self._most)
+        if packed is not None:
+            wrong &= np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little", count=values.size).view(np.bool_)
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise SemistreamError(
+                f"row {row} of {values.size} has the value {int(values[row])}, which the type {self.type} does not "
+                "hold; read it with the schema that it was written with"
+            )
 
     def _pairs(self, array: pa.Array) -> Ints:
         return numbers(array.buffers()[1], "<i8", 2 * array.offset, 2 * len(array)).reshape(-1, 2)
