@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from enum import Enum
 
+from semistream.relation.relation import Relation
 from semistream.structures.array_source import coarse
 from semistream.structures.hot.hot_tuples import HotTuples
 
@@ -115,14 +116,18 @@ def memory_of_long_turns(pages: int, index_bytes: int, frame_bytes: int, tuple_b
     True
     """
     together = math.sqrt(_TURN_TUPLES * frame_bytes * tuple_bytes * pages / _PAGES_BY_TUPLES)
-    return coarse(index_bytes + growth_of_index(pages, index_bytes) + math.ceil(together), up=True)
+    return coarse(index_bytes + _growth(pages, index_bytes) + math.ceil(together), up=True)
 
 
-def growth_of_index(pages: int, index_bytes: int) -> int:
-    """Return how many more bytes the index of an R of ``pages`` pages will need after an update of R.
+def growth_of_index(relation: Relation) -> int:
+    """Return how many more bytes the index of R will need after an update of R.
 
     A cache in files must keep its size after an update, so it leaves room for this growth.
     """
+    return _growth(relation.page_count, relation.index_bytes - relation.packing_bytes)
+
+
+def _growth(pages: int, index_bytes: int) -> int:
     return max(0, _UPDATED_PAGE_BYTES * pages - index_bytes)
 
 

@@ -58,6 +58,7 @@ class OpenRelation:
         self.revision = 0  # number of changes to R in this process since it was opened
         self.codec = rows_codec(schema, key) if codec is None else codec  # of rows in pages
         self.packing = None if manifest is None else manifest.packing  # of rows in pages, whatever is committed later
+        self.packing_bytes = 0 if self.packing is None else self.packing.nbytes  # of its tables; part of `table_bytes`
         self.times = None if manifest is None else manifest.times  # when the rows of a history are valid
         self.layout = PageLayout(device.frame_bytes, 0 if self.codec.variable else self.codec.stride, device.page_bytes)
         self.indexes = list(indexes)
@@ -183,8 +184,7 @@ class OpenRelation:
     @property
     def table_bytes(self) -> int:
         """Bytes of tables in `index_bytes`: the map of pages that updates have moved, and how columns are packed."""
-        moved = self.device.nbytes if isinstance(self.device, MappedDevice) else 0
-        return moved + (0 if self.packing is None else self.packing.nbytes)
+        return self.packing_bytes + (self.device.nbytes if isinstance(self.device, MappedDevice) else 0)
 
     @property
     def counters(self) -> DeviceCounters:

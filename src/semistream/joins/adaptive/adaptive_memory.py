@@ -120,7 +120,7 @@ class AdaptiveMemory:
         rows_of_r = relation.row_count
         if self.options.arrays is not None:
             # Sizes must not change after a small update of R, or the arena that was left in files could not be used.
-            more = growth_of_index(relation.page_count, relation.index_bytes)
+            more = growth_of_index(relation)
             smaller = max(coarse(room - more), AdaptiveLayout.least_room(row, self._kind.bytes_per_key))
             room, rows_of_r = min(room, smaller), coarse(rows_of_r, up=True)
         if self.options.ranged:

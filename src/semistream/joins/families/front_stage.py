@@ -174,7 +174,7 @@ class FrontStage(Join):
         each = HotTuples.bytes_per_tuple(relation.codec, about)
         if self._arrays is None or behind + least_cache(each) > free:  # not in files, or memory is at its minimum
             return cached_tuples(free, share, behind, self._cached_bytes(), rows), row_bytes
-        behind = min(behind + growth_of_index(relation.page_count, relation.index_bytes), free - least_cache(each))
+        behind = min(behind + growth_of_index(relation), free - least_cache(each))
         return coarse(cached_tuples(free, share, behind, each, coarse(rows, up=True))), about
 
     def _lend(self) -> Lent:

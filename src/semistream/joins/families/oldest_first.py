@@ -168,7 +168,9 @@ class OldestFirstJoin(WaitingJoin):
 
     def memory_of_long_turns(self) -> int:
         relation, frame_bytes = self.relation, self.relation.device.frame_bytes
-        return memory_of_long_turns(relation.page_count, self._index_bytes, frame_bytes, self._tuple_bytes())
+        index = self._index_bytes - relation.packing_bytes
+        long = memory_of_long_turns(relation.page_count, index, frame_bytes, self._tuple_bytes())
+        return long + relation.packing_bytes
 
     def _disk_bytes(self) -> int:
         """Return the bytes that are free for pages."""

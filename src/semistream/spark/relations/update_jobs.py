@@ -96,7 +96,10 @@ def delete(df: DataFrame, path: PathLike) -> int:
 
 
 def compact(spark: SparkSession, path: PathLike) -> int:
-    """Rewrite R with all updates merged, one task per shard; return the number of the new version."""
+    """Rewrite R with all updates merged, one task per shard; return the number of the new version.
+
+    Columns stay packed as they are. `Relation.compact` chooses again how to pack them.
+    """
 
     def run(target: Place, manifest: Manifest, name: str) -> _Written:
         _check_clustered(target, manifest)
