@@ -30,7 +30,7 @@ _TRAINED_BYTES = 96 << 10
 _END = 4  # bytes of the field of an unpacked variable cell
 _FEWER = 0.85  # compressed cells must be at most this share of the plain ones: decompressing costs time
 _LONGEST = 256  # bytes of a dictionary's value; a bound of the bytes of decoded rows assumes that all are the longest
-_SMALL = 2.0  # bytes of a field below which symbols are not tried
+_SMALL = 1.5  # bytes of a field below which symbols are not tried
 
 
 class Choice(NamedTuple):
@@ -41,7 +41,7 @@ class Choice(NamedTuple):
     """Mean bytes that it saves in each row."""
 
 
-def choices(number: int, sample: pa.Array, distinct: pa.Array | None) -> tuple[Choice, ...]:
+def choices(number: int, sample: pa.Array, distinct: pa.Array | None, more: bool) -> tuple[Choice, ...]:
     """Return packings of a column of strings or numbers.
 
     Parameters
@@ -52,11 +52,13 @@ def choices(number: int, sample: pa.Array, distinct: pa.Array | None) -> tuple[C
         Some of its values, at least one.
     distinct
         All values, of type large_binary, if the column has strings and they are few.
+    more
+        Whether rows that are not known yet have other values too.
     """
     if pa.types.is_dictionary(sample.type):
         sample = sample.dictionary.take(sample.indices)
     if family(sample.type) == "bytes":
-        return tuple(_of_bytes(number, as_large_binary(sample), distinct))
+        return tuple(_of_bytes(number, as_large_binary(sample), distinct, more))
     return tuple(_of_numbers(number, sample))
 
 
@@ -110,7 +112,7 @@ def _window(known: Ints, span: int) -> tuple[int, int]:
     return int(known[best]), int(inside[best])
 
 
-def _of_bytes(number: int, sample: pa.Array, distinct: pa.Array | None) -> list[Choice]:
+def _of_bytes(number: int, sample: pa.Array, distinct: pa.Array | None, more: bool) -> list[Choice]:
     (cells,) = BytesColumn(pa.large_binary()).split(sample)
     rows = len(sample)
     plain = _END + float(cells.lengths.mean())
@@ -125,7 +127,7 @@ def _of_bytes(number: int, sample: pa.Array, distinct: pa.Array | None) -> list[
             saved = plain - (others - int(counts[most]) * (len(value) + ENTRY)) / rows
             found.append(Choice(ColumnPacking(number, CONSTANT, "bytes", 0, table=value, lengths=b""), saved))
     if distinct is not None and len(distinct):
-        found += _dictionaries(number, sample, distinct, plain)
+        found += _dictionaries(number, sample, distinct, plain, more)
     found += _short(number, BYTES, cells.lengths, cells.lengths, plain)
     if plain - max(one.saved for one in found) <= _SMALL:
         return found
@@ -141,7 +143,7 @@ def _of_bytes(number: int, sample: pa.Array, distinct: pa.Array | None) -> list[
     return found
 
 
-def _dictionaries(number: int, sample: pa.Array, distinct: pa.Array, plain: float) -> list[Choice]:
+def _dictionaries(number: int, sample: pa.Array, distinct: pa.Array, plain: float, more: bool) -> list[Choice]:
     """Return dictionaries of the most frequent values; with codes of one byte the others are escaped."""
     places = pc.index_in(sample, value_set=distinct).drop_null().to_numpy().astype(np.int64)
     counts = np.bincount(places, minlength=len(distinct))
@@ -150,10 +152,12 @@ def _dictionaries(number: int, sample: pa.Array, distinct: pa.Array, plain: floa
     order = pc.sort_indices(pa.table({"long": long, "count": counts, "value": distinct}), sort_keys=keys)
     values, counts = distinct.take(order), counts[order.to_numpy()]
     sizes = pc.binary_length(values).to_numpy()
+    unseen = float((sizes[counts == 1] + ENTRY).sum()) / len(sample) if more else 0.0
     usable, found = int((sizes <= _LONGEST).sum()), []
     for width in (1, 2) if usable > 254 else (1,):
         kept = min(usable, (1 << 8 * width) - 2)
-        escaped = float((counts[kept:] * (sizes[kept:] + ENTRY)).sum()) / len(sample)
+        # In more rows, as many have a new value as have one here that no other row has (Good and Turing).
+        escaped = unseen + float((counts[kept:] * (sizes[kept:] + ENTRY)).sum()) / len(sample)
         table = b"".join(values.slice(0, kept).to_pylist())
         lengths = sizes[:kept].astype("<u4").tobytes()
         packing = ColumnPacking(number, DICTIONARY, "bytes", width, table=table, lengths=lengths)

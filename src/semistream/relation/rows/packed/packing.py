@@ -34,7 +34,7 @@ __all__ = ["BYTES", "CONSTANT", "DICTIONARY", "OFFSET", "SYMBOLS", "ColumnPackin
 
 DICTIONARY, OFFSET, SYMBOLS, BYTES, CONSTANT = "dictionary", "offset", "symbols", "bytes", "constant"
 _WIDTHS = {DICTIONARY: range(1, 3), OFFSET: range(1, 7), SYMBOLS: range(1, 3), BYTES: range(1, 3), CONSTANT: range(1)}
-_SYMBOLS_BYTES = 24 << 10  # symbols twice, and the tables to find them
+_SYMBOLS_BYTES = 12 << 10  # symbols twice, and the tables to find them
 _LIMIT = (1 << 16) - 1  # highest column number that an escape can name
 
 
@@ -95,6 +95,11 @@ class ColumnPacking:
     def fits(self, type_: pa.DataType) -> bool:
         """Whether values of a type can be packed so."""
         return family(type_) == self.family
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of its table, before it is compressed."""
+        return len(self.table) + len(self.lengths or b"")
 
     @property
     def nbytes(self) -> int:

@@ -73,8 +73,11 @@ class PackingChoice:
         while self._too_large():
             self._halve()
 
-    def choose(self, numbers: Sequence[int]) -> Packing | None:
-        """Return how to pack the columns with these numbers, in the schema's order; None if it saves too little."""
+    def choose(self, numbers: Sequence[int], more: bool = False) -> Packing | None:
+        """Return how to pack the columns with these numbers, in the schema's order; None if it saves too little.
+
+        If there will be ``more`` rows like those that were added, they will have other values too.
+        """
         rows = sum(part.num_rows for part in self._sample)
         if not rows:
             return None
@@ -84,8 +87,9 @@ class PackingChoice:
         for number, name in zip(numbers, self._schema.names, strict=True):
             if name in self._names:
                 distinct = self._distinct.get(name)
-                found.append(choices(number, sample.column(name), None if distinct is None else distinct.values))
-        packing = Packing(tuple(_within(found)))
+                values = None if distinct is None else distinct.values
+                found.append(choices(number, sample.column(name), values, more))
+        packing = Packing(tuple(_within(found, 0 if more else self._rows)))
         chosen = {
             name: packing.by_number[number]
             for number, name in zip(numbers, self._schema.names, strict=True)
@@ -119,13 +123,20 @@ def _mean_bytes(sample: pa.RecordBatch, packings: dict[str, ColumnPacking]) -> f
     return float(codec.lengths(sample).mean()) + _PAGE_BYTES[0 if codec.variable else 1]
 
 
-def _within(found: Sequence[tuple[Choice, ...]]) -> list[ColumnPacking]:
-    """Return the best choice for each column whose tables fit together; those that save most come first."""
+def _within(found: Sequence[tuple[Choice, ...]], rows: int) -> list[ColumnPacking]:
+    """Return the best choice for each column whose tables fit together; those that save most come first.
+
+    A table must be smaller than what it saves in ``rows`` rows, if these are known.
+    """
+    ranked = []
+    for alternatives in found:
+        saved = [one.saved - (one.packing.stored_bytes / rows if rows else 0.0) for one in alternatives]
+        ranked.append(sorted(zip(saved, alternatives, strict=True), key=lambda one: -one[0]))
     left, packed = _TABLE_BYTES, []
-    for alternatives in sorted(found, key=lambda some: -max((one.saved for one in some), default=0.0)):
-        for one in sorted(alternatives, key=lambda one: -one.saved):
-            if one.saved > 0 and one.packing.nbytes <= left:
-                left -= one.packing.nbytes
-                packed.append(one.packing)
+    for best in sorted(ranked, key=lambda some: -some[0][0]):
+        for saved, choice in best:
+            if saved > 0 and choice.packing.nbytes <= left:
+                left -= choice.packing.nbytes
+                packed.append(choice.packing)
                 break
     return packed

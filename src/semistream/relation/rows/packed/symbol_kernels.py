@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from semistream.core.arrays import Bytes, Ints
+from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
 
 __all__ = ["BUCKETS", "SPREAD", "compress_cells", "count_symbols", "decompress_cells", "decompressed_lengths"]
@@ -65,7 +65,7 @@ def decompress_cells(
 
 
 @inner_kernel
-def _longest(word: Int, left: Int, words: Ints, sizes: Bytes, buckets: Ints, codes: Ints, single: Ints) -> Int:
+def _longest(word: Int, left: Int, words: Ints, sizes: Bytes, buckets: Slots, codes: Bytes, single: Bytes) -> Int:
     """Return the code of the longest symbol with which ``word`` begins, of at most ``left`` bytes; 255: none."""
     for kind in range(2):
         if left < (2 if kind else 4):
@@ -73,12 +73,12 @@ def _longest(word: Int, left: Int, words: Ints, sizes: Bytes, buckets: Ints, cod
         start = word & (0xFFFF if kind else 0xFFFFFFFF)
         bucket = ((start * SPREAD) >> 22) & (BUCKETS - 1) | kind * BUCKETS
         for at in range(buckets[bucket], buckets[bucket + 1]):
-            code = codes[at]
+            code = np.int64(codes[at])
             size = np.int64(sizes[code])
             mask = np.int64(-1) if size == 8 else (np.int64(1) << (8 * size)) - 1
             if size <= left and (word ^ words[code]) & mask == 0:
                 return code
-    return single[word & 0xFF]
+    return np.int64(single[word & 0xFF])
 
 
 @inner_kernel
@@ -93,7 +93,7 @@ def _load(data: Bytes, at: Int, buffer: Bytes) -> None:
 
 @kernel
 def compress_cells(
-    data: Bytes, begins: Ints, lengths: Ints, words: Ints, sizes: Bytes, buckets: Ints, codes: Ints, single: Ints,
+    data: Bytes, begins: Ints, lengths: Ints, words: Ints, sizes: Bytes, buckets: Slots, codes: Bytes, single: Bytes,
     out: Bytes, targets: Ints, written: Ints,
 ) -> None:  # fmt: skip
     """Compress cells greedily: everywhere the longest symbol that fits. ``out`` has two bytes for each of a cell's.

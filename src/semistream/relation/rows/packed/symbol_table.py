@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from semistream.core.arrays import Bytes, Ints
+from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import frozen
 from semistream.relation.rows.packed.symbol_kernels import BUCKETS, SPREAD, compress_cells, count_symbols
 from semistream.relation.rows.row_cells import Cells
@@ -93,7 +93,7 @@ class SymbolTable:
         return out, targets, written
 
     @cached_property
-    def _finder(self) -> tuple[Ints, Bytes, Ints, Ints, Ints]:
+    def _finder(self) -> tuple[Ints, Bytes, Slots, Bytes, Bytes]:
         """Return the symbols as numbers, their lengths, where the codes of each bucket begin, and all these codes.
 
         The last are the codes of single bytes, or 255. A bucket has the symbols whose first 4 bytes, or the first 2 of
@@ -104,12 +104,12 @@ class SymbolTable:
         starts = words[: self._count] & np.where(lengths < 4, 0xFFFF, 0xFFFFFFFF)
         bucket = ((starts * SPREAD) >> 22) & (BUCKETS - 1) | np.where(lengths < 4, BUCKETS, 0)
         bucket[lengths < 2] = 2 * BUCKETS
-        order = np.lexsort((np.arange(self._count), -lengths, bucket)).astype(np.int64)
+        order = np.lexsort((np.arange(self._count), -lengths, bucket)).astype(np.uint8)
         ends = np.cumsum(np.bincount(bucket, minlength=2 * BUCKETS + 1))
-        single = np.full(256, 255, np.int64)
+        single = np.full(256, 255, np.uint8)
         alone = np.flatnonzero(lengths == 1)
-        single[starts[alone]] = alone
-        return words, sizes, frozen(np.append(0, ends)), frozen(order), frozen(single)
+        single[starts[alone]] = alone.astype(np.uint8)
+        return words, sizes, frozen(np.append(0, ends).astype(np.int32)), frozen(order), frozen(single)
 
 
 def _next(made: SymbolTable, pairs: Ints) -> SymbolTable:
