@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.relation.pages import encoding_choice
+from semistream.relation.rows.fitting import as_type
 from semistream.relation.rows.packed.packing import (
     BYTES,
     CONSTANT,
@@ -67,20 +68,22 @@ class _EveryColumn:
 
     def _packing(self, field: pa.Field, number: int) -> ColumnPacking:
         kind, way = family(field.type), (number + self.salt) % 4
-        values = None if self._first is None else self._first.column(field.name).drop_null()
         if kind != "bytes":
             if way == 3:
                 return ColumnPacking(number, CONSTANT, kind, 0, table=(7).to_bytes(8, "little"), lengths=b"")
             return ColumnPacking(number, OFFSET, kind, 1 + way, base=way, divisor=1 + way)
-        if way == 0 or values is None or len(values) == 0:
+        values = pa.nulls(0, pa.large_binary())
+        if self._first is not None:
+            values = as_type(self._first.column(field.name), pa.large_binary()).drop_null()
+        if way == 0 or len(values) == 0:
             return ColumnPacking(number, BYTES, kind, 1)
         if way == 1:
-            words = [bytes(word) for word in values.cast(pa.large_binary()).unique().to_pylist()[:20]]
+            words = values.unique().to_pylist()[:20]
             lengths = np.array([len(word) for word in words], "<u4").tobytes()
             return ColumnPacking(number, DICTIONARY, kind, 1, table=b"".join(words), lengths=lengths)
         if way == 2:
-            (cells,) = BytesColumn(field.type).split(values)
+            (cells,) = BytesColumn(values.type).split(values)
             table = SymbolTable.trained(cells)
             return ColumnPacking(number, SYMBOLS, kind, 1, table=table.table, lengths=table.lengths)
-        word = bytes(values.cast(pa.large_binary())[0].as_py())
+        word = values[0].as_py()
         return ColumnPacking(number, CONSTANT, kind, 0, table=word, lengths=b"")

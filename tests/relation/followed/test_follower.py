@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import semistream
 from followed_histories import OPTIONS, DeltaHistory, IcebergHistory, check_versions, followed, rows_of, run_history
+from packed_builds import packed_builds
 from semistream.relation.followed import applying
 from semistream.relation.followed.follow import FollowThread, catch_up
 from semistream.relation.followed.follower import Follower, Lag, Step
@@ -107,6 +108,21 @@ def test_a_nested_column_gets_a_field(tmp_path):
     table.append(pa.table({"id": [3], "s": added, "l": pa.array([None], pa.list_(pa.int64()))}))
     assert follow() == table.scan().to_arrow().sort_by("id").to_pylist()
     assert follow()[0]["s"] == {"a": 1, "b": "x", "c": None}
+
+
+def test_packed_relations_follow_and_plain_ones_stay_plain(tmp_path):
+    table, packed, plain = delta(tmp_path, products(range(50))), tmp_path / "packed", tmp_path / "plain"
+    with packed_builds(1):
+        semistream.follow(table, packed, key="id", page_size=512)
+        semistream.follow(table, plain, key="id", page_size=512, encoding="plain")
+        semistream.follow(table, plain, rebuild=True)
+    packing = manifests.load(packed).packing
+    write_deltalake(table, products(range(40, 60), "x" * 300), mode="overwrite")
+    for path in (packed, plain):
+        semistream.follow(table, path)
+        assert content(path) == rows_of(products(range(40, 60), "x" * 300))
+    assert manifests.load(packed, 2).packing == packing is not None
+    assert manifests.load(plain).packing is None
 
 
 def test_change_data_feed_is_used(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 from rich.progress import Progress
@@ -123,7 +123,7 @@ def build(
                 rows, path, key if len(key) > 1 else key[0], page_size=page_size, fill=fill,
                 clustered=not scattered, shards=shards, memory=memory, overwrite=overwrite,
                 unique=unique, indexes=[name.split(",") for name in indexes or ()],
-                valid_from=valid_from, valid_to=valid_to, encoding=encoding,
+                valid_from=valid_from, valid_to=valid_to, encoding=cast('Literal["auto", "plain"]', encoding),
             )  # fmt: skip
         done = seen.bytes if master.nbytes is None else master.nbytes
         bars.update(reading, total=done, completed=done)

@@ -58,6 +58,9 @@ def follow(
     page_size: Annotated[str, typer.Option(help="Bytes of a page, for the first build.")] = "8KiB",
     fill: Annotated[float, typer.Option(help="Share of each page that is filled, for the first build.")] = 1.0,
     shards: Annotated[int, typer.Option(help="Number of parts, by hash of the key, for the first build.")] = 1,
+    encoding: Annotated[
+        str, typer.Option(help="auto packs columns where that saves bytes; plain does not. For the first build.")
+    ] = "auto",
     port: Annotated[
         int | None,
         typer.Option(
@@ -82,7 +85,7 @@ def follow(
         raise ValueError("--port serves the lag while the table is followed; give --every SECONDS too, or leave it out")
     follower = Follower(
         table, path, key, catalog=catalog, options=_pairs(options or []), memory=memory, rebuild=rebuild,
-        page_size=page_size, fill=fill, shards=shards,
+        page_size=page_size, fill=fill, shards=shards, encoding=encoding,
     )  # fmt: skip
 
     def report(step: Step) -> None:

@@ -30,6 +30,7 @@ def follow(
     page_size: int | str = PAGE_BYTES,
     fill: float = 1.0,
     shards: int = 1,
+    encoding: str = "auto",
     report: Callable[[Step], None] | None = None,
     stop: threading.Event | None = None,
 ) -> int:
@@ -64,6 +65,8 @@ def follow(
         Fraction of each page that is filled when R is built for the first time.
     shards
         Number of shards when R is built for the first time.
+    encoding
+        ``"plain"`` if columns must not be packed, as in `Relation.build`; applies when R is built for the first time.
     report
         Called after each version.
     stop
@@ -77,7 +80,7 @@ def follow(
     """
     follower = Follower(
         table, path, key, catalog=catalog, options=options, memory=memory, rebuild=rebuild, page_size=page_size,
-        fill=fill, shards=shards,
+        fill=fill, shards=shards, encoding=encoding,
     )  # fmt: skip
     if every is None:
         catch_up(follower, report, stop)

@@ -35,6 +35,7 @@ from semistream.relation.followed.source_table import Commit, FollowError, Sourc
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.keys.valid_times import END, START
 from semistream.relation.open_relation import OpenRelation
+from semistream.relation.pages.encoding_choice import check_encoding
 from semistream.relation.pages.shard_writer import PAGE_BYTES
 from semistream.relation.pages.stored_rows import stored_schema
 from semistream.relation.rows.row_codec import RowCodec
@@ -125,6 +126,8 @@ class Follower:
         Fraction of each page that is filled when R is built for the first time.
     shards
         Number of shards when R is built for the first time.
+    encoding
+        ``"plain"`` if R's columns must not be packed; see `Relation.build`. It applies to the first build, and stays.
     """
 
     def __init__(
@@ -140,13 +143,15 @@ class Follower:
         page_size: int | str = PAGE_BYTES,
         fill: float = 1.0,
         shards: int = 1,
+        encoding: str = "auto",
     ) -> None:
+        check_encoding(encoding)
         self.path = place_of(path)
         self._memory = parse_bytes(memory)
         self._rebuild = rebuild
         self.source = open_source(table, catalog, options)
         manifest = self._manifest()
-        self._built_as: dict[str, Any] = {"page_size": page_size, "fill": fill, "shards": shards}
+        self._built_as: dict[str, Any] = {"page_size": page_size, "fill": fill, "shards": shards, "encoding": encoding}
         if manifest is None:
             self._key = tuple(listed(key)) if key else self.source.key
         else:

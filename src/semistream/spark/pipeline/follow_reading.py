@@ -51,6 +51,7 @@ def _read(section: Section, folder: Path) -> FollowPlan | None:
     every = section.read("every", _read_interval)
     memory, page_size = section.read("memory", parse_bytes), section.read("page_size", parse_bytes)
     shards, fill = section.integer("shards", 1), section.read("fill", float)
+    encoding = section.text("encoding")
     section.finish()
     if table is None or relation is None:
         return None
@@ -62,6 +63,7 @@ def _read(section: Section, folder: Path) -> FollowPlan | None:
         follower = Follower(
             table, place, key or None, catalog=catalog, options=options, memory=memory or "512MB",
             page_size=page_size or "8KiB", fill=1.0 if fill is None else fill, shards=shards or 1,
+            encoding=encoding or "auto",
         )  # fmt: skip
     except (SemistreamError, ValueError) as error:
         section.note(str(error))
