@@ -197,6 +197,7 @@ def build(
             rows = copies[0].add(batch)
             for copy in copies[1:]:
                 copy.add(rows)
+        choice.all_added = True
         written = [tuple(copy.finish()) for copy in copies]
         if unique and not all(shard.unique for shard in written[0]):
             raise RelationBuildError(

@@ -55,6 +55,8 @@ class EncodingChoice:
         self._first: list[pa.RecordBatch] = []  # rows until there are enough of them for packing
         self._first_bytes = self._first_rows = 0
         self._enough = 0 if large else PACKED_FROM
+        self.all_added = False
+        """Set this once all rows of the build were added. A decision before allows for other values."""
         self._packing: Packing | None = None
         self._decided = plain
 
@@ -83,7 +85,8 @@ class EncodingChoice:
             self._decided, self._first = True, []
             if self._choice is not None and self._first_bytes >= self._enough:
                 number_of = dict(zip(self._schema.names, self.numbers, strict=True))
-                self._packing = self._choice.choose([number_of[name] for name in self._stored.names])
+                stored = [number_of[name] for name in self._stored.names]
+                self._packing = self._choice.choose(stored, more=not self.all_added)
             self._choice = None
         return self._packing
 

@@ -43,6 +43,7 @@ def sampled_choice(
         with pa.ipc.open_stream(pa.py_buffer(sample.rows)) as reader:
             for batch in reader:
                 choice.add(batch)
+    choice.all_added = all_seen
     return choice
 
 
