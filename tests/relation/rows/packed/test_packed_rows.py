@@ -172,8 +172,9 @@ def test_any_packed_batch_survives_the_round_trip(
     check(batch, packings, data.draw(st.lists(st.integers(-1, batch.num_rows - 1), max_size=20)))
 
 
-def test_known_and_escaped_values_of_every_kind() -> None:
-    """The same round trip for one batch, in which each row escapes another set of columns."""
+@pytest.mark.parametrize("long", [400, 40_000])
+def test_known_and_escaped_values_of_every_kind(long: int) -> None:
+    """The same round trip for one batch, in which each row escapes another set of columns; also if rows are long."""
     string, number = pa.string(), pa.int32()
     packings = {
         "word": dictionary(string, 0), "text": symbols(string, 1), "short": packing_of(BYTES, string, 2, width=1),
@@ -184,7 +185,7 @@ def test_known_and_escaped_values_of_every_kind() -> None:
     other = {
         "word": "mauve",
         "text": "ÿ" * 300,
-        "short": "y" * 400,
+        "short": "y" * long,
         "count": 95,
         "same": "",
         "seldom": -7,

@@ -18,7 +18,7 @@ ENTRY = 6
 
 
 @inner_kernel
-def little_endian(data: Bytes, at: Int, width: Int) -> Int:
+def little_endian(data: Bytes, at: Int, width: Int) -> np.int64:
     """Read a number of up to 8 bytes."""
     value = np.int64(data[at])
     for byte in range(1, width):
@@ -106,7 +106,8 @@ def cell_bounds(
                     escapes[cell] += 1
                     length = np.int64(-1)
             begins[cell, i], lengths[cell, i] = begin, length
-            begin += max(length, 0)
+            if length > 0:
+                begin += length
         if begin > data.size:
             return i
     return -1
@@ -125,7 +126,7 @@ def find_escapes(
         start = starts[rows[i]]
         lengths[i], begins[i] = -1, 0
         if start < 0 or start > data.size - stride:
-            return rows[i]
+            return int(rows[i])
         end = start + little_endian(data, start, 4)
         at = start + stride
         for cell in range(places.size):
@@ -134,14 +135,14 @@ def find_escapes(
             if width == 4 or length != (np.int64(1) << (8 * width)) - 1:
                 at += length
         if end > data.size or at > end:
-            return rows[i]
+            return int(rows[i])
         while at < end:
             if at + ENTRY > end:
-                return rows[i]
+                return int(rows[i])
             column, length = little_endian(data, at, 2), little_endian(data, at + 2, 4)
             at += ENTRY
             if at + length > end:
-                return rows[i]
+                return int(rows[i])
             if column == number:
                 begins[i], lengths[i] = at, length
                 break

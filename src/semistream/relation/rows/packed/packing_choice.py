@@ -21,6 +21,7 @@ __all__ = ["PackingChoice"]
 
 _SAMPLE_ROWS = 8192
 _SAMPLE_BYTES = 4 << 20
+_FEWEST_ROWS = 64  # however long they are
 _TABLE_BYTES = 256 << 10
 """Most bytes of dictionaries and symbols, which every task that reads the relation holds."""
 _PAGE_BYTES = 13, 9
@@ -99,7 +100,8 @@ class PackingChoice:
 
     def _too_large(self) -> bool:
         rows = sum(part.num_rows for part in self._sample)
-        return rows > _SAMPLE_ROWS or (rows > 64 and sum(part.nbytes for part in self._sample) > _SAMPLE_BYTES)
+        size = sum(int(part.nbytes) for part in self._sample)
+        return rows > _SAMPLE_ROWS or (rows > _FEWEST_ROWS and size > _SAMPLE_BYTES)
 
     def _halve(self) -> None:
         whole = _joined(self._sample, self._schema)
@@ -134,8 +136,8 @@ def _within(found: Sequence[tuple[Choice, ...]], rows: int) -> list[ColumnPackin
         ranked.append(sorted(zip(saved, alternatives, strict=True), key=lambda one: -one[0]))
     left, packed = _TABLE_BYTES, []
     for best in sorted(ranked, key=lambda some: -some[0][0]):
-        for saved, choice in best:
-            if saved > 0 and choice.packing.nbytes <= left:
+        for gain, choice in best:
+            if gain > 0 and choice.packing.nbytes <= left:
                 left -= choice.packing.nbytes
                 packed.append(choice.packing)
                 break
