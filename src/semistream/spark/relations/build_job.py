@@ -141,7 +141,8 @@ def build(
         )  # fmt: skip
         packing, numbers = choice.packing, choice.numbers
         task = ShardTask(
-            str(path), writer.run, schema, codec.names, shards, page_bytes, fill, *named, packing, numbers
+            str(path), writer.run, schema, codec.names, shards, page_bytes, fill,
+            valid_from=named[0], valid_to=named[1], packing=packing, numbers=numbers,
         )  # fmt: skip
         null_keys, files = write_shards(df, task, codec)
         manifest = Manifest(
