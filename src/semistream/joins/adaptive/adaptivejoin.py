@@ -20,7 +20,7 @@ from semistream.joins.adaptive.window_schedule import SHED, WindowSchedule
 from semistream.joins.interface.conditions import ConditionName
 from semistream.joins.interface.following import Undo
 from semistream.joins.interface.join import Join
-from semistream.joins.interface.leaving import Leaving, portions
+from semistream.joins.interface.leaving import Leaving
 from semistream.joins.interface.progress import Progress
 from semistream.joins.interface.stream_buffer import Tuples
 from semistream.joins.shares import PAIR_BYTES
@@ -300,8 +300,8 @@ class AdaptiveJoin(Join):
 
     def _beside(self, stream: Leaving, rows: Slots) -> Iterator[pa.RecordBatch]:
         """Yield tuples joined with one row of R each; columns of R are NULL if there is none."""
-        sizes = stream.sizes + self._arena.sizes(rows) + self._blank_bytes
-        for begin, end in portions(stream.rows, sizes, self.result_bytes):
+        sizes = self._arena.sizes(rows) + self._blank_bytes
+        for begin, end in self._cut(stream, sizes, lambda: self._arena.locate(rows)):
             yield from self._made(
                 begin, end, lambda begin, end: [self._result(stream.some(begin, end), rows[begin:end])]
             )

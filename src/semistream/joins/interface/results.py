@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from semistream.joins.interface.output import without_partner
 from semistream.joins.interface.stream_buffer import Tuples
 from semistream.relation.pages.page_layout import FIRST
 from semistream.relation.rows.fitting import null_array
+from semistream.relation.rows.packed.decoded_sizes import DecodedSizes
 from semistream.relation.rows.row_cells import RowLimitError
 from semistream.relation.rows.row_gather import RowGather
 from semistream.relation.rows.selection import keep_rows
@@ -71,14 +73,30 @@ class Results(Algorithm):
         if not self.makes_results:
             self.tally.rows_out += len(keys)
             return
-        sizes = stream.sizes + self.relation.codec.sizes_at(data, starts)
-        for begin, end in portions(stream.rows, sizes, self.result_bytes):
+        for begin, end in self._cut(stream, self.relation.codec.sizes_at(data, starts), lambda: (data, starts)):
             yield from self._made(
                 begin, end,
                 lambda begin, end: self._pairs_of(
                     keys[begin:end], stream.some(begin, end), data, starts[begin:end], flags[begin:end]
                 ),
             )  # fmt: skip
+
+    def _cut(
+        self, stream: Leaving, sizes: Ints | int, located: Callable[[], tuple[Bytes, Ints]]
+    ) -> Iterator[tuple[int, int]]:
+        """Cut results into portions. If ``sizes``, bounds of the bytes of R's rows, are too large, rows are measured.
+
+        ``located`` returns the bytes of R's rows and where they start.
+        """
+        together = stream.sizes + sizes
+        packed = self.relation.codec.packed is not None
+        if packed and int(np.broadcast_to(together, stream.rows).sum()) > self.result_bytes:
+            together = stream.sizes + self._measure(*located()) + self._blank_bytes
+        return portions(stream.rows, together, self.result_bytes)
+
+    @cached_property
+    def _measure(self) -> DecodedSizes:
+        return DecodedSizes(self.relation.codec)
 
     def looked_up(self, part: Tuples, lookup: PageLookup) -> Iterator[pa.RecordBatch]:
         """Join tuples immediately, each through the index."""

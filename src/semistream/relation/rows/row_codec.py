@@ -171,7 +171,7 @@ class RowCodec:
     def _most_bytes(self) -> int:
         """The most bytes of a packed row, decoded, if it has no variable cells and no escapes."""
         packed = [column for column in self._columns if isinstance(column, PackedColumn)]
-        return self.stride + sum(column.most_bytes for column in packed)
+        return self.stride + sum(column.fixed_bytes + column.longest for column in packed)
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if (batch.schema.names, batch.schema.types) != (self.schema.names, self.schema.types):

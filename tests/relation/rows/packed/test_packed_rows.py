@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semistream.core.errors import SemistreamError
+from semistream.relation.rows.packed.decoded_sizes import DecodedSizes
 from semistream.relation.rows.packed.packing import (
     BYTES,
     CONSTANT,
@@ -157,7 +158,11 @@ def check(batch: pa.RecordBatch, packings: dict[str, ColumnPacking], picked: lis
             values = [row[name] for row in wanted] + [None]
             assert column.to_pylist() == [values[at] for at in picked]
     if batch.num_rows:
-        assert (np.asarray(codec.sizes_at(rows.data, rows.starts)) >= RowCodec(batch.schema).lengths(batch)).all()
+        if packings:
+            sizes = DecodedSizes(codec)(rows.data, np.append(rows.starts, -1))
+            assert sizes[-1] == 0
+            assert (sizes[:-1] >= RowCodec(batch.schema).lengths(batch)).all()
+            assert (sizes[:-1] <= codec.sizes_at(rows.data, rows.starts)).all()
         nothing = codec.nulls(3)
         assert nothing.to_pylist() == [dict.fromkeys(batch.schema.names)] * 3
 
@@ -213,6 +218,20 @@ def len_of(text: str, packing: ColumnPacking) -> int:
     table = SymbolTable(packing.table, packing.lengths or b"")
     cell = np.frombuffer(text.encode(), np.uint8)
     return int(table.compressed(Cells(None, cell, np.array([0]), np.array([cell.size])))[2][0])
+
+
+def test_decoded_bytes_are_those_of_the_values() -> None:
+    """The same words and text, however they are packed, and one escape, which counts with its six bytes in the row."""
+    batch = pa.record_batch(
+        {"word": ["green", "red", "none"], "text": [TEXT, None, "Robust"], "plain": ["a", "bc", ""]}
+    )
+    codec = RowCodec(batch.schema, {"word": dictionary(pa.string(), 0), "text": symbols(pa.string(), 1)})
+    rows = codec.encode(batch)
+    sizes = DecodedSizes(codec)(rows.data, rows.starts)
+    least = codec.stride + 2 * 8
+    assert (sizes - least).tolist() == [5 + len(TEXT) + 1, 3 + 0 + 2, 6 + 4 + 6 + 0]
+    with pytest.raises(SemistreamError, match="not packed"):
+        DecodedSizes(RowCodec(batch.schema))
 
 
 def test_a_packed_row_is_as_drawn() -> None:

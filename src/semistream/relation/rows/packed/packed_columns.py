@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from semistream.core.arrays import Ints
+from semistream.core.arrays import Bytes, Ints, Slots
 from semistream.core.compiled import frozen
 from semistream.relation.rows.packed.packed_kernels import ENTRY
 from semistream.relation.rows.packed.packed_rows import PackedRows, Place
@@ -32,7 +32,7 @@ from semistream.relation.rows.row_columns import BytesColumn
 from semistream.relation.rows.row_encoded import DictionaryColumn
 from semistream.relation.rows.row_kernels import copy_cells
 
-__all__ = ["GROWTH", "PackedColumn", "length_bytes", "packed_column"]
+__all__ = ["GROWTH", "CellColumn", "PackedColumn", "WordColumn", "length_bytes", "packed_column"]
 
 GROWTH = 8
 """The most bytes that a byte of a variable cell stands for: a symbol has up to 8."""
@@ -43,8 +43,15 @@ class PackedColumn(Column):
     """A column with one slot, whose values may be escaped."""
 
     packing: ColumnPacking
-    most_bytes: int
-    """The most bytes of a decoded value that is not escaped, without those of a variable cell."""
+    fixed_bytes: int
+    """Bytes of a decoded value that is not escaped, without those of a word or a variable cell."""
+    longest: int = 0
+    """Bytes of the longest word."""
+
+    @property
+    def packed(self) -> PackedColumn:
+        """The column of the values, of Arrow's dictionaries too."""
+        return self
 
     def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
         raise AssertionError("only whole rows are packed")
@@ -83,7 +90,7 @@ def packed_column(plain: Column, packing: ColumnPacking | None) -> Column:
         return _ConstantNumber(plain.type, packing) if number else _ConstantBytes(plain.type, packing)
     if packing.kind == OFFSET:
         return _Offsets(plain.type, packing)
-    return (_Words if packing.kind == DICTIONARY else _Cells)(plain.type, packing)
+    return (WordColumn if packing.kind == DICTIONARY else CellColumn)(plain.type, packing)
 
 
 def length_bytes(column: Column) -> int:
@@ -103,7 +110,11 @@ class _Dictionary(PackedColumn):
         super().__init__(plain.type)
         self._plain, self._values = plain, values
         self.packing, self.slots, self.marks_nulls = values.packing, values.slots, values.marks_nulls
-        self.most_bytes = values.most_bytes + 8
+        self.fixed_bytes, self.longest = values.fixed_bytes + 8, values.longest
+
+    @property
+    def packed(self) -> PackedColumn:
+        return self._values.packed
 
     def pack(self, array: pa.Array) -> tuple[Cells, Escapes]:
         return self._values.pack(self._plain.unwrapped(array))
@@ -119,7 +130,7 @@ class _Offsets(PackedColumn):
         super().__init__(type_)
         self.packing, self.slots = packing, (packing.width,)
         self._values = NumberValues(type_)
-        self.most_bytes = self._values.bytes
+        self.fixed_bytes = self._values.bytes
         self._limit = (1 << 8 * packing.width) - 1
         most = packing.base + (self._limit - 1) * packing.divisor
         self._checked = self._values.holds(packing.base, most)
@@ -152,7 +163,7 @@ class _Offsets(PackedColumn):
         return self._values.array(values, validity, rows.data, escapes, self._checked)
 
 
-class _Words(PackedColumn):
+class WordColumn(PackedColumn):
     """Byte strings by their number in a table."""
 
     def __init__(self, type_: pa.DataType, packing: ColumnPacking) -> None:
@@ -161,9 +172,14 @@ class _Words(PackedColumn):
         self._bytes = BytesColumn(type_)
         lengths = np.frombuffer(packing.lengths or b"", "<u4").astype(np.int64)
         self._words = WordTable(packing.table, lengths)
-        self.most_bytes = int(lengths.max(initial=0)) + 8
+        self.fixed_bytes, self.longest = 8, int(lengths.max(initial=0))
         offsets = pa.py_buffer(np.append(0, np.cumsum(lengths)))
         self._set = pa.Array.from_buffers(pa.large_binary(), lengths.size, [None, offsets, pa.py_buffer(packing.table)])
+
+    @property
+    def lengths(self) -> Slots:
+        """The length of each word by its number."""
+        return self._words.lengths
 
     def pack(self, array: pa.Array) -> tuple[Cells, Escapes]:
         (cells,) = self._bytes.split(array)
@@ -185,7 +201,7 @@ class _Words(PackedColumn):
         return self._words.array(self._bytes, codes, validity, rows.data, escapes)
 
 
-class _Cells(PackedColumn):
+class CellColumn(PackedColumn):
     """Byte strings with a short length, compressed or not."""
 
     slots = (VARIABLE,)
@@ -196,7 +212,12 @@ class _Cells(PackedColumn):
         self._bytes = BytesColumn(type_)
         self._symbols = SymbolTable(packing.table, packing.lengths or b"") if packing.kind == SYMBOLS else None
         self._limit = (1 << 8 * packing.width) - 1
-        self.most_bytes = 8
+        self.fixed_bytes = 8
+
+    @property
+    def symbol_sizes(self) -> Bytes | None:
+        """The length of each symbol by its code; None if cells are not compressed."""
+        return None if self._symbols is None else self._symbols.sizes
 
     def pack(self, array: pa.Array) -> tuple[Cells, Escapes]:
         (cells,) = self._bytes.split(array)
@@ -245,7 +266,7 @@ class _Constant(PackedColumn):
         super().__init__(type_)
         self.packing = packing
         self.marks_nulls = packing.lengths is not None
-        self.most_bytes = 8 + len(packing.table)
+        self.fixed_bytes = 8 + len(packing.table)
 
     def _others(self, rows: PackedRows, place: Place, validity: Validity) -> tuple[Ints, Escapes | None, Validity]:
         """Return the rows that have not the constant, the escapes among them, and which rows are not NULL."""

@@ -11,7 +11,16 @@ import numpy as np
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
 
-__all__ = ["ENTRY", "cell_bounds", "collect_rows", "find_escapes", "mark_rows", "read_fields", "row_ends"]
+__all__ = [
+    "ENTRY",
+    "cell_bounds",
+    "collect_rows",
+    "find_escapes",
+    "little_endian",
+    "mark_rows",
+    "read_fields",
+    "row_ends",
+]
 
 ENTRY = 6
 """Bytes before an escaped value: u16 number of the column, u32 length of the value."""
