@@ -91,11 +91,11 @@ class Results(Algorithm):
         together = stream.sizes + sizes
         packed = self.relation.codec.packed is not None
         if packed and int(np.broadcast_to(together, stream.rows).sum()) > self.result_bytes:
-            together = stream.sizes + self._measure(*located()) + self._blank_bytes
+            together = stream.sizes + self._measured(*located()) + self._blank_bytes
         return portions(stream.rows, together, self.result_bytes)
 
     @cached_property
-    def _measure(self) -> DecodedSizes:
+    def _measured(self) -> DecodedSizes:
         return DecodedSizes(self.relation.codec)
 
     def looked_up(self, part: Tuples, lookup: PageLookup) -> Iterator[pa.RecordBatch]:
