@@ -1,4 +1,4 @@
-"""``bench versions``: sessions take turns with the same files, and different rows are found."""
+"""``bench spark-versions``: sessions take turns with the same files, and different rows are found."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_versions_take_turns_and_their_rows_are_compared(
         assert len(one["seconds"]) == 3
         assert found["over"][name] == pytest.approx(one["rows_per_second"] / found["versions"][own]["rows_per_second"])
     monkeypatch.setattr(version_rates, "bench_versions", lambda *_: found)
-    outcome = CliRunner().invoke(app, ["bench", "versions", "wrong", "--output", str(tmp_path / "results")])
+    outcome = CliRunner().invoke(app, ["bench", "spark-versions", "wrong", "--output", str(tmp_path / "results")])
     assert outcome.exit_code == 1
     assert f"Rows differ from those of {own}: wrong" in outcome.output
     (file,) = (tmp_path / "results").glob("versions-*.json")

@@ -1,4 +1,4 @@
-"""``semistream bench versions``: compare versions of PySpark by the rate of our join on a streaming DataFrame.
+"""``semistream bench spark-versions``: compare versions of PySpark by the rate of our join on a streaming DataFrame.
 
 Each version has its own process, with the Python of an environment in which it is installed. All sessions are open at
 once and take turns with the same files, one per micro-batch; the first one changes from turn to turn. The session waits
@@ -68,12 +68,13 @@ def bench_versions(
     """
     write_files(plan, directory)
     with tempfile.TemporaryDirectory(dir=plan.place(directory)) as temporary, ExitStack() as stack:
+        opener: Callable[..., Any] = open_version or VersionProcess
         opened: dict[str, VersionProcess | RatedVersion] = {}
         for number, python in enumerate([Path(sys.executable), *pythons]):
             note(f"opening {python}", 0)
             work = Path(temporary) / str(number)
             work.mkdir()
-            one = stack.enter_context((open_version or VersionProcess)(python, plan, directory, work))
+            one = stack.enter_context(opener(python, plan, directory, work))
             if one.version in opened:
                 raise BenchError(f"{python} has PySpark {one.version}, which is measured already; give each one once")
             opened[one.version] = one

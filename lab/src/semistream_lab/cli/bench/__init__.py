@@ -10,12 +10,12 @@ from semistream_lab.cli.bench.lookup import lookup
 from semistream_lab.cli.bench.memory import memory
 from semistream_lab.cli.bench.peers import peers
 from semistream_lab.cli.bench.spark import spark
+from semistream_lab.cli.bench.spark_versions import spark_versions
 from semistream_lab.cli.bench.star import star
 from semistream_lab.cli.bench.store import store
-from semistream_lab.cli.bench.versions import versions
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Measure this machine and the joins on it.", no_args_is_help=True)
-for command in (device, joins, chart, memory, spark, star, store, peers, lookup, versions):
+for command in (device, joins, chart, memory, spark, star, store, peers, lookup, spark_versions):
     app.command()(command)

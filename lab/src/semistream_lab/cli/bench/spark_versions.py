@@ -1,4 +1,4 @@
-"""``semistream bench versions``: compare versions of PySpark."""
+"""``semistream bench spark-versions``: compare versions of PySpark."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from semistream.cli.console import errors, out, print_json, progress, step
 from semistream.core.units import format_count, memory_said
 from semistream_lab.cli.bench.options import Directory, Output, cache_directory, store_result
 
-__all__ = ["version_table", "versions"]
+__all__ = ["spark_versions", "version_table"]
 
 
-def versions(
+def spark_versions(
     pythons: Annotated[
         list[Path],
         typer.Argument(help="Pythons of environments with other versions; make spark-versions makes some in build."),
