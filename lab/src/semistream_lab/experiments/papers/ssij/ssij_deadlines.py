@@ -67,7 +67,7 @@ def _deadlines(size: Size) -> Experiment:
         task="delays", workload=workload, algorithm="partitioned_join", memory=int(memory), options={"in_flight": 1},
         seek_seconds=0.0085 * part, windows=3,
         settings={"rate": _PUBLISHED_MESH, "tuples": size.pick(600_000, 20_000, 50_000), "window": [0.0, 1.0],
-                  "results": True, "counted": True},
+                  "results": True},
     )  # fmt: skip
     return Experiment(
         id="ssij-16", paper=PAPER, figure="Figure 16", title="Deadlines",
