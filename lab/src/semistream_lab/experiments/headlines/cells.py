@@ -30,8 +30,8 @@ def notes(rows: list[Row]) -> list[str]:
         "way of measuring, its contestants as their authors ran them, its parameters, and the prices of its "
         "machine. *Equal bytes*: the same bytes per tuple for all, in compiled code on a disk of 2010. *Tuned*: "
         "what our tuner makes of each join there. *Today's disk*: the real run, with the paper's parameters. "
-        "*adaptivejoin*: its rate relative to the paper's join, both tuned, at skew 1. *Reproduces*: whether the "
-        "direction is the published one; figures are judged below."
+        "*adaptivejoin*: its rate relative to the paper's join, both tuned, on the data of the row and at skew 1. "
+        "*Reproduces*: whether the direction is the published one; figures are judged below."
     ]
     found += [f"*{row.headline.text}* does not reproduce: {row.headline.why}" for row in rows
               if row.reproduces is False and row.headline.why]  # fmt: skip
