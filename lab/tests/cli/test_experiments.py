@@ -59,9 +59,7 @@ def test_every_experiment_is_described_whole_for_every_device(device: str, scale
     for experiment in catalog(device, scale).values():  # type: ignore[arg-type]
         assert experiment.claims
         assert experiment.setup
-        places = [
-            (sample.facet, sample.series, sample.x, sample.point.workload.seed) for sample in experiment.samples
-        ]
+        places = [(sample.facet, sample.series, sample.x, sample.point.workload.seed) for sample in experiment.samples]
         assert len(places) == len(set(places)), f"{experiment.id} measures one place twice with the same seed"
 
 
