@@ -90,7 +90,7 @@ HEADLINES = (
         published="very significant benefits", as_published=_up_to_five(SSIJ, AUTHORS),
         equal=_up_to_five(EQUAL_SSIJ, MESH), tuned=_up_to_five(TUNED_SSIJ, TUNED_MESH), cause="paper",
         adaptive=_adaptive_on(TUNED_SSIJ, "items", "reports"),
-        why="With 2.5 % memory SSIJ is below MESHJOIN on weather reports: a longitude is on several pages, so a tuple "
+        why="with 2.5 % memory SSIJ is below MESHJOIN on weather reports: a longitude is on several pages, so a tuple "
         "that waits takes several times its bytes, and a join phase needs most pages of R, the paper's own worst case "
         "(§V).",
     ),
