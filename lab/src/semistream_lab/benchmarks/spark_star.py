@@ -48,6 +48,8 @@ __all__ = ["SMALL_PRODUCTS", "bench_star", "star_session"]
 TURNS = 3
 SMALL_PRODUCTS = 200_000
 """Maximum number of products that Spark also broadcasts."""
+_RESULTS = 10_000_000
+"""Bytes for results of a relation that is held, so that 16,384 rows are looked up together."""
 _FILL_OF_SPARK = 8
 """Maximum number of micro-batches before the measurement of Spark's own joins: they keep only compiled code."""
 
@@ -145,7 +147,7 @@ class _Star:
         path = self._plan.relation(self._directory, name)
         with Relation.open(path) as relation:
             # enough to hold R whole: in one image, and in a join by page
-            memory = max(need_of(path).whole, whole_relation(relation.nbytes, relation.row_count))
+            memory = max(need_of(path).whole, whole_relation(relation.nbytes, relation.row_count)) + _RESULTS
             if name == "products" and self._plan.products > SMALL_PRODUCTS:
                 memory = parse_bytes(self._plan.memory, of=relation.nbytes)
         return path, {"on": key, "how": "inner", "prefix": prefix, "memory": memory}

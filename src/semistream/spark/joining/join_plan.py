@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, Observation
 
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError, StorageError, UnsupportedJoinError
 from semistream.core.paths import local_path, user_data
-from semistream.core.units import format_bytes
+from semistream.core.units import SMALL_RELATION, format_bytes
 from semistream.joins import AUTO, How, Join, find
 from semistream.joins.interface.conditions import ConditionName, condition_for, pick_columns
 from semistream.joins.interface.output import output_schema
@@ -33,7 +33,7 @@ from semistream.relation.stores.local_tier import local_tier
 from semistream.relation.stores.store_path import Place, StorePath, place_of
 from semistream.relation.versions.holds import hold_manifest
 from semistream.relation.versions.pins import PINS
-from semistream.spark.joining.held.image import MOST_HELD, RESULTS, room_for
+from semistream.spark.joining.held.image import MOST_HELD, RESULT_ROOM, RESULTS, room_for
 from semistream.spark.joining.missing import (
     MISSING_IN,
     After,
@@ -165,7 +165,8 @@ def plan_join(
             held = _may_hold(manifest, budget, hold, by_key and warm and not options, dated=as_of is not None)
             if held:
                 tasks = parallelism_of(stream.sparkSession)
-                planned = PlannedMemory(budget.total, tasks, budget.total // RESULTS // tasks, 0, 0)
+                total = budget.total + RESULT_ROOM * (budget.may_grow and manifest.nbytes <= SMALL_RELATION)
+                planned = PlannedMemory(total, tasks, total // RESULTS // tasks, 0, 0)
             else:
                 planned = _divided(budget, stream, kind, given, schema, settings, waits)
             key, longest = shard.key, shard.page_bytes if shard.codec.variable else shard.codec.stride

@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 
 import semistream
 from semistream.core.errors import BudgetTooSmallError, UnsupportedJoinError
+from semistream.spark.joining.held.image import RESULT_ROOM
 from semistream.spark.joining.join_plan import plan_join
 from semistream.spark.joining.star import enrichment
 from semistream.spark.joining.star.star_budget import Need, need_of, split
@@ -69,7 +70,7 @@ def test_a_share_never_refuses_small_relations(tmp_path: Path) -> None:
         semistream.Relation.build(table, tmp_path / name, key="id").close()
     dimensions = [semistream.dimension(tmp_path / name, on="id") for name in ("stores", "days", "days")]
     shares = enrichment._shares("5%", dimensions)
-    assert shares == {one.place: need_of(one.place).whole for one in dimensions}
+    assert shares == {one.place: need_of(one.place).whole + RESULT_ROOM for one in dimensions}
 
 
 def test_a_relation_under_two_keys_has_one_share(tmp_path: Path) -> None:

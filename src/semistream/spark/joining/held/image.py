@@ -43,7 +43,7 @@ from semistream.relation.rows.selection import take_rows
 from semistream.spark.joining.held.key_table import KeyTable, TableLayout, fill_table, find_places, layout_for
 from semistream.spark.joining.held.version_table import ROW_BYTES, VersionTable, find_versions
 
-__all__ = ["MOST_HELD", "RESULTS", "Image", "build_image", "image_bytes", "room_for"]
+__all__ = ["MOST_HELD", "RESULTS", "RESULT_ROOM", "Image", "build_image", "image_bytes", "room_for"]
 
 MOST_HELD = 1 << 30
 """Maximum bytes of pages to hold: places are 32 bits wide, and a new version is read as a whole."""
@@ -54,6 +54,8 @@ _LEAST_ROOM = 1 << 17
 """Minimum bytes for results and for growth of a tiny relation."""
 RESULTS = 8
 """1/8 of the memory is for results of all tasks; the image may use the rest."""
+RESULT_ROOM = 1 << 21
+"""Bytes for results that are added to a share of a small relation: about 6,000 rows of 90 B in each of two tasks."""
 _PAGES = 256
 """Pages to read in one call."""
 

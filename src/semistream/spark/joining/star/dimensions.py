@@ -25,8 +25,12 @@ from semistream.spark.relations.types import fit
 
 __all__ = ["HeldDimension", "HeldImages", "LookUp", "ShuffledDimension"]
 
-_FEW_ROWS = 256
-"""Minimum number of rows to look up together."""
+_FEW_ROWS, _MOST_ROWS = 256, 1 << 14
+"""Minimum and maximum number of rows to look up together.
+
+100,000 rows with five dimensions took 580 ms of CPU in batches of 256 rows, 160 ms of 1,024, 86 ms of 4,096, 53 ms of
+16,384, and 76 ms of 65,536.
+"""
 _MISSING = 64
 """Maximum number of distinct missing keys that a task counts per dimension."""
 
@@ -54,6 +58,11 @@ class HeldDimension:
     missing_keys: bool
     dated: bool = False
     """Whether rows meet the row of a history that was valid at their time."""
+
+    @property
+    def image(self) -> tuple[str, bool]:
+        """What distinguishes images: dimensions with equal values share one."""
+        return self.relation.identity, self.dated
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ class HeldImages:
     def of(self, dimension: HeldDimension) -> tuple[Image, DeviceCounters | None]:
         """Return the image of a dimension; the first time, also what was read to build it, which may be nothing."""
         relation, made = dimension.relation, None
-        name = relation.identity, dimension.dated
+        name = dimension.image
         image = self._open.get(name)
         if image is None:
             pin = relation.pin(self._context, self._moment, dimension.on)
@@ -122,12 +131,15 @@ class LookUp:
             self.stats.store_bytes, self.stats.local_pages = made.fetched_bytes, made.local_pages
         self.stats.busy_seconds = time.perf_counter() - began
 
-    @property
-    def rows_at_once(self) -> int:
-        """Average number of rows whose results fit into a task's part of the memory."""
+    def rows_at_once(self, sharing: int) -> int:
+        """Return how many rows to look up together, if ``sharing`` dimensions use the image.
+
+        The results of all tasks get half of what the image leaves, at least an eighth of the memory.
+        """
         image, dimension = self._image, self.dimension
         row = image.row_bytes + 8 * len(dimension.added) + 1
-        return max(_FEW_ROWS, dimension.memory // RESULTS // dimension.tasks // row)
+        room = max(dimension.memory // RESULTS, (dimension.memory - image.nbytes) // (2 * sharing))
+        return min(max(_FEW_ROWS, room // dimension.tasks // row), _MOST_ROWS)
 
     def find(self, columns: list[pa.Array], asked: Bools | None) -> Slots:
         """Return the place of each row's match, -1 if it has none or the row is not ``asked`` for."""

@@ -20,6 +20,7 @@ from semistream.joins.interface.conditions import ConditionName
 from semistream.relation.relation import Relation
 from semistream.relation.storage.secondary_index import Columns
 from semistream.relation.stores.store_path import Place, place_of
+from semistream.spark.joining.held.image import RESULT_ROOM
 from semistream.spark.joining.join_plan import ALGORITHM, plan_join
 from semistream.spark.joining.missing import After, OnMissing
 from semistream.spark.joining.star.star_budget import Need, need_of, split
@@ -173,7 +174,7 @@ def _shares(memory: int | float | str, dimensions: Sequence[Dimension]) -> dict[
     uses = Counter(one.place for one in dimensions)
     needs = {place: need_of(place) for place in uses}
     total = parse_bytes(memory, of=sum(need.nbytes for need in needs.values()))
-    small = {place: need.whole for place, need in needs.items() if need.small and is_share(memory)}
+    small = {place: need.whole + RESULT_ROOM for place, need in needs.items() if need.small and is_share(memory)}
     rest = [need for place, need in needs.items() if place not in small]
     found = split(max(total - sum(small.values()), total // 2, 1) if small else total, rest)
     alone = {one.place for one in dimensions if not one.shares_image(needs[one.place])}

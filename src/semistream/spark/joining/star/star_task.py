@@ -13,6 +13,7 @@ looked up in later dimensions, as in a chain of joins.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -179,7 +180,8 @@ class _Work:
                 self.counters[number] = look_up.counters(self._arrival.part)
 
     def _held(self, given: Iterator[list[pa.Array]]) -> Iterator[pa.RecordBatch]:
-        most = min(look_up.rows_at_once for look_up in self._look_ups.values())
+        sharing = Counter(look_up.dimension.image for look_up in self._look_ups.values())
+        most = min(look_up.rows_at_once(sharing[look_up.dimension.image]) for look_up in self._look_ups.values())
         for columns in given:
             for begin in range(0, len(columns[0]), most):
                 some = [column.slice(begin, most) for column in columns]
