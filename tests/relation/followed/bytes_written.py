@@ -27,8 +27,8 @@ def batches(rows: int) -> Iterator[pa.RecordBatch]:
     chance = np.random.default_rng(0)
     for begin in range(0, rows, AT_ONCE):
         ids = np.arange(begin, min(begin + AT_ONCE, rows))
-        text = pa.array(chance.integers(0, 256, (ids.size, 80), np.uint8).reshape(-1).tobytes(), pa.binary())
-        blob = pa.Array.from_buffers(pa.binary(80), ids.size, [None, text.buffers()[2]])
+        text = pa.py_buffer(chance.integers(0, 256, (ids.size, 80), np.uint8))
+        blob = pa.Array.from_buffers(pa.binary(80), ids.size, [None, text])
         yield pa.record_batch({"id": ids, "price": chance.random(ids.size), "text": blob.cast(pa.binary())})
 
 
