@@ -153,3 +153,11 @@ def test_secondary_indexes(tmp_path):
     again = semistream("index", path, "--by", "name", "--drop")
     assert again.returncode == 2
     assert "no index on name; it can be joined on its key, id, and on kind, name" in " ".join(again.stderr.split())
+
+
+def test_history_of_a_key_that_is_not_there(tmp_path):
+    rows = pa.table({"id": ["a"], "since": [1]})
+    Relation.build(rows, tmp_path / "r", "id", valid_from="since").close()
+    assert "has no row of b" in semistream("history", tmp_path / "r", "b").stdout
+    assert json.loads(semistream("history", tmp_path / "r", "b", "--json").stdout) == []
+    assert json.loads(semistream("history", tmp_path / "r", "a", "--json").stdout) == [{"id": "a", "since": "1"}]

@@ -53,5 +53,5 @@ def _rows_of(relation: Any, key: list[str]) -> pa.RecordBatch:
     found = relation.lookup(pa.record_batch(columns, names=list(names)), many=True)
     values = {name: found.column(name).flatten() for name in found.schema.names}
     rows = len(next(iter(values.values()))) if values else 0
-    keys = {name: column.take(pa.array([0] * rows)) for name, column in zip(names, columns, strict=True)}
+    keys = {name: column.take(pa.array([0] * rows, pa.int64())) for name, column in zip(names, columns, strict=True)}
     return pa.record_batch({field.name: {**keys, **values}[field.name] for field in relation.schema})
