@@ -155,6 +155,10 @@ def case(name: str) -> Case:
             _STREAM_KEY: pa.array([f"{r // 5}" for r in drawn], pa.string(), mask=np.roll(missing, 1)),
         }
     master = pa.table(ours)
+    if "valid_from" in options:
+        times = _versions(ranks, ends="valid_to" in options)
+        for field_, column in zip(times.schema, times.columns, strict=True):
+            master = master.append_column(field_, column)
     payload = _payload(len(ranks), rng)
     for field_, column in zip(payload.schema, payload.columns, strict=True):
         if options.get("values", "all") == "all" or (options["values"] == "fixed" and field_.name != "name"):
@@ -162,9 +166,6 @@ def case(name: str) -> Case:
     options.pop("values", None)
     stream, as_of = _tuples(theirs, rng), None
     if "valid_from" in options:
-        times = _versions(ranks, ends="valid_to" in options)
-        for field_, column in zip(times.schema, times.columns, strict=True):
-            master = master.append_column(field_, column)
         stream, as_of = stream.append_column("at", _times(drawn, np.resize(repeats, count))), "at"
     relation = Relation.build(master, laboratory() / name, key=list(key), **{"page_size": _PAGE_BYTES, **options})
     return Case(name, relation, master, stream, key, on, as_of)
