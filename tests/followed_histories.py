@@ -127,7 +127,7 @@ class DeltaHistory(History):
     def merge(self) -> None:
         rows = self.some(list({*self.few(), *self.fresh()}))
         merged = self.table().merge(rows, predicate="s.id = t.id", source_alias="s", target_alias="t")
-        if self.chance.random() < 0.3:
+        if self.chance.random() < 0.3 and "price" in self.columns:
             merged.when_matched_delete("s.price is null").when_not_matched_insert_all().execute()
         else:
             merged.when_matched_update_all().when_not_matched_insert_all().execute()
