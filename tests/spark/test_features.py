@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F
 
 import semistream
 from semistream.errors import MissingExtraError, UnsupportedJoinError, UnsupportedVersionError
-from semistream.spark import features
+from semistream.spark import features, sales_source
 from semistream.spark.joining.state_partitions import check_can_park
 from semistream.spark.older.direct_partitions import to_partition
 from semistream.spark.older.read_limits import Unlimited
@@ -84,12 +85,17 @@ def test_answers_of_any_size_go_to_their_rows() -> None:
     assert found == {"a": [*range(1, 10)], "answer": [*range(1, 10)]}
 
 
-def test_a_reader_limits_micro_batches_itself() -> None:
+def test_a_reader_limits_micro_batches_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sales_source, "time", SimpleNamespace(monotonic=lambda: 0.0))  # so that nothing arrives
     options = {"rows": "1000", "rowsPerBatch": "400"}
     reader = Unlimited(_StreamReader(SalesOptions.parse(options)))
     assert reader.latestOffset() == reader.latestOffset() == {"sale": 400}
     reader.partitions({"sale": 0}, {"sale": 400})
     assert reader.latestOffset() == {"sale": 800}
+    paced = Unlimited(_StreamReader(SalesOptions.parse(options | {"rowsPerSecond": "1000"})))
+    assert paced.latestOffset() == {"sale": 400}, "a run with availableNow asks once"
+    paced.partitions({"sale": 0}, {"sale": 400})
+    assert paced.latestOffset() == {"sale": 400}, "the others arrive later"
     restarted = Unlimited(_StreamReader(SalesOptions.parse(options)))
     restarted.partitions({"sale": 800}, {"sale": 800})
     assert restarted.latestOffset() == {"sale": 1000}

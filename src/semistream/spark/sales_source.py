@@ -260,18 +260,18 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self.options.batch_rows is None else ReadMaxRows(self.options.batch_rows)
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit, *, at_once: bool = False) -> dict[str, int]:
         begin = start["sale"]
-        end = self._available(begin)
+        end = self._available(begin, at_once)
         if isinstance(limit, ReadMaxRows):
             end = min(end, begin + limit.max_rows)
         elif end >= _LONG:  # a trigger without a limit on an endless stream
             end = begin + (self.options.batch_rows or 0)
         return {"sale": end}
 
-    def _available(self, begin: int) -> int:
+    def _available(self, begin: int, at_once: bool) -> int:
         rows = _LONG if self.options.rows is None else max(self.options.rows, begin)
-        if self.everything or not self.options.paced:
+        if at_once or self.everything or not self.options.paced:
             return rows
         if self.clock is None:
             self.clock = _Clock(self.options.stream.arrivals, begin)

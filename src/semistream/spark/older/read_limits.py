@@ -36,22 +36,30 @@ class Unlimited(DataSourceStreamReader):
     The start of a micro-batch is the end of the last one that Spark has planned. After a restart, Spark first plans an
     empty micro-batch at the offset of the checkpoint.
 
+    Nobody says that the trigger is ``availableNow``, and then Spark asks only once per run. So a reader with a maximum
+    number of rows first gives that number at once, also if its rows arrive at a rate: none would have arrived yet.
+
     Parameters
     ----------
     reader
-        A reader whose ``latestOffset`` takes a start and a limit.
+        A reader whose ``latestOffset`` takes a start, a limit, and whether to wait for no arrivals (``at_once``).
     """
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
         self._start: Any = None
+        self._asked = False
 
     def initialOffset(self) -> Any:
         return self._reader.initialOffset()
 
     def latestOffset(self) -> Any:  # type: ignore[override]
         start = self.initialOffset() if self._start is None else self._start
-        return self._reader.latestOffset(start, self._reader.getDefaultReadLimit())
+        limit = self._reader.getDefaultReadLimit()
+        first, self._asked = not self._asked, True
+        if first and hasattr(limit, "max_rows"):
+            return self._reader.latestOffset(start, limit, at_once=True)
+        return self._reader.latestOffset(start, limit)
 
     def partitions(self, start: Any, end: Any) -> Any:
         self._start = end
