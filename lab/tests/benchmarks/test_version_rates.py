@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def test_a_version_is_measured_once(tmp_path: Path) -> None:
         def __init__(self, *_: Any) -> None:
             self.version = "4.0.5"
 
-        def __exit__(self, *_: object) -> None:
+        def close(self) -> None:
             pass
 
     with pytest.raises(BenchError, match=r"other has PySpark 4\.0\.5, which is measured already; give each one once"):
@@ -107,7 +107,7 @@ def test_a_process_that_ends_is_reported(tmp_path: Path) -> None:
         "print('{\"version\": \"4.0\"}', flush=True)\nsys.stdin.readline()\nsys.exit('no memory is left')\n"
     )
     program.chmod(0o755)
-    with VersionProcess(program, PLAN, tmp_path, tmp_path) as process:
+    with closing(VersionProcess(program, PLAN, tmp_path, tmp_path)) as process:
         assert process.version == "4.0"
         with pytest.raises(BenchError, match="ended with 1: no memory is left"):
             process.feed([0])

@@ -1,4 +1,4 @@
-"""``semistream bench spark-versions``: compare versions of PySpark by the rate of our join on a streaming DataFrame.
+"""``semistream bench versions``: compare versions of PySpark by the rate of our join on a streaming DataFrame.
 
 Each version has its own process, with the Python of an environment in which it is installed. All sessions are open at
 once and take turns with the same files, one per micro-batch; the first one changes from turn to turn. The session waits
@@ -18,10 +18,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -68,13 +68,14 @@ def bench_versions(
     """
     write_files(plan, directory)
     with tempfile.TemporaryDirectory(dir=plan.place(directory)) as temporary, ExitStack() as stack:
-        opener: Callable[..., Any] = open_version or VersionProcess
         opened: dict[str, VersionProcess | RatedVersion] = {}
+        opening: Callable[[Path, BenchPlan, Path, Path], VersionProcess | RatedVersion] = open_version or VersionProcess
         for number, python in enumerate([Path(sys.executable), *pythons]):
             note(f"opening {python}", 0)
             work = Path(temporary) / str(number)
             work.mkdir()
-            one = stack.enter_context(opener(python, plan, directory, work))
+            one = opening(python, plan, directory, work)
+            stack.callback(one.close)
             if one.version in opened:
                 raise BenchError(f"{python} has PySpark {one.version}, which is measured already; give each one once")
             opened[one.version] = one
@@ -162,10 +163,8 @@ class RatedVersion:
     def _joined(self, stream: DataFrame) -> DataFrame:
         return our_join(stream, self._plan, self._directory)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Stop the query."""
         self._query.query.stop()
 
 
@@ -211,10 +210,8 @@ class VersionProcess:
             raise BenchError(f"the session of {self._python} ended with {self._process.wait()}: {tail}")
         return json.loads(answer)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End the process."""
         self._process.communicate()  # the end of its orders ends it
 
 
@@ -229,7 +226,7 @@ def _serve(orders: TextIO, answers: TextIO) -> None:
     plan = BenchPlan(**first["plan"])
     with (
         bench_session(plan) as spark,
-        RatedVersion(spark, plan, Path(first["directory"]), Path(first["work"])) as rated,
+        closing(RatedVersion(spark, plan, Path(first["directory"]), Path(first["work"]))) as rated,
     ):
         answer({"version": rated.version})
         for line in orders:
