@@ -188,6 +188,19 @@ def _service_rates() -> str:
     return _table(head, 1, rows) + _measured(anywhere, together, endless)
 
 
+def _versions() -> str:
+    def said(counts: dict[str, int] | None) -> str:
+        if counts is None:
+            return ""
+        return f"{counts['passed']:,} passed" + (f", {counts['skipped']:,} skipped" if counts["skipped"] else "")
+
+    rows = [
+        (run["pyspark"], run["python"], said(run["spark"]), said(run.get("quick")), run["day"])
+        for run in _read("versions")["runs"]
+    ]
+    return _table("PySpark | Python | representative tests | tests of `make quick` | day", 5, rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "grid": _grid,
     "memory": lambda: _memory("memory"),
@@ -198,6 +211,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "spark": _spark,
     "spark-fixed": _spark_fixed,
     "star": _star,
+    "versions": _versions,
 }
 
 
