@@ -64,7 +64,7 @@ def test_versions_take_turns_and_their_rows_are_compared(
     outcome = CliRunner().invoke(app, ["bench", "spark-versions", "wrong", "--output", str(tmp_path / "results")])
     assert outcome.exit_code == 1
     assert f"Rows differ from those of {own}: wrong" in outcome.output
-    (file,) = (tmp_path / "results").glob("versions-*.json")
+    (file,) = (tmp_path / "results").glob("spark-versions-*.json")
     assert json.loads(file.read_text())["differing"] == ["wrong"]
 
 

@@ -1,4 +1,4 @@
-"""``semistream bench versions``: compare versions of PySpark by the rate of our join on a streaming DataFrame.
+"""``semistream bench spark-versions``: compare versions of PySpark by the rate of our join on a streaming DataFrame.
 
 Each version has its own process, with the Python of an environment in which it is installed. All sessions are open at
 once and take turns with the same files, one per micro-batch; the first one changes from turn to turn. The session waits

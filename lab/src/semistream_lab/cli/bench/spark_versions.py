@@ -54,7 +54,7 @@ def spark_versions(
 
         found = bench_versions(plan, pythons, place, note)
         bars.update(task, note="")
-    file = store_result(found, output or place / "results", "versions")
+    file = store_result(found, output or place / "results", "spark-versions")
     if as_json:
         print_json(found)
     else:
