@@ -26,7 +26,8 @@ def test_a_task_has_one_shard_and_pages_of_its_own(spark: SparkSession, tmp_path
     keys = [f"k{i}" for i in ids] if text else ids
     path = tmp_path / "r"
     values = ["x" * 40] * ROWS
-    semistream.Relation.build(pa.table({"id": keys, "v": values}), path, "id", shards=2, page_size=1024).close()
+    data = pa.table({"id": keys, "v": values})
+    semistream.Relation.build(data, path, "id", shards=2, page_size=1024, encoding="plain").close()
     with semistream.Relation.open(path, shards=[0]) as shard:
         width, codec, pages = stripe_width(shard), shard.key, shard.page_count
     assert width > 0

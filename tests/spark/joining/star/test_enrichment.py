@@ -93,8 +93,9 @@ def test_a_relation_under_two_keys_has_one_share(tmp_path: Path) -> None:
         {"hold": False}, {"warm": False}, {"algorithm": "inlj"}, {"on_missing": "park", "park_for": 1}, {"window": 9},
     ]  # fmt: skip
     for second in by_page:
-        assert shares(MB, **second)["users"] == need_of((tmp_path / "users").absolute()).whole // 2, second
-    assert shares(MB, "names")["names"] == need_of((tmp_path / "names").absolute()).whole // 2, "several rows per key"
+        assert shares(2 * MB, **second)["users"] == need_of((tmp_path / "users").absolute()).whole, second
+        assert shares(MB, **second)["users"] == MB // 2, second
+    assert shares(MB, "names")["names"] == need_of((tmp_path / "names").absolute()).whole, "several rows per key"
 
 
 def test_something_else_than_a_dimension_is_refused() -> None:

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, cast
 
@@ -175,9 +175,13 @@ def _shares(memory: int | float | str, dimensions: Sequence[Dimension]) -> dict[
     needs = {place: need_of(place) for place in uses}
     total = parse_bytes(memory, of=sum(need.nbytes for need in needs.values()))
     small = {place: need.whole + RESULT_ROOM for place, need in needs.items() if need.small and is_share(memory)}
-    rest = [need for place, need in needs.items() if place not in small]
-    found = split(max(total - sum(small.values()), total // 2, 1) if small else total, rest)
     alone = {one.place for one in dimensions if not one.shares_image(needs[one.place])}
+    rest = [
+        replace(need, whole=need.whole * uses[place]) if place in alone else need
+        for place, need in needs.items()
+        if place not in small
+    ]
+    found = split(max(total - sum(small.values()), total // 2, 1) if small else total, rest)
     return small | {
         place: nbytes if nbytes >= needs[place].whole and place not in alone else max(1, nbytes // uses[place])
         for place, nbytes in found.items()
