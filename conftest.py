@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -53,6 +54,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.server)
         if item.get_closest_marker("xdist_group") is None and (servers or "spark" in named):
             item.add_marker(pytest.mark.xdist_group("spark" if "spark" in named else servers[0]))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_builds() -> Iterator[None]:
+    """Relations that tests build are plain, whatever their size: many tests compute pages from the rows.
+
+    Tests of packed rows use `packed_builds`, or `builds_as_released`.
+    """
+    from semistream.relation.pages import encoding_choice
+
+    with mock.patch.object(encoding_choice, "PACKED_FROM", 1 << 40):
+        yield
 
 
 @pytest.fixture(scope="session")

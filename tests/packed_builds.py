@@ -27,7 +27,7 @@ from semistream.relation.rows.packed.packing import (
 from semistream.relation.rows.packed.symbol_table import SymbolTable
 from semistream.relation.rows.row_columns import BytesColumn
 
-__all__ = ["packed_builds"]
+__all__ = ["builds_as_released", "packed_builds"]
 
 
 @contextlib.contextmanager
@@ -42,6 +42,13 @@ def packed_builds(salt: int = 0) -> Iterator[None]:
         mock.patch.object(encoding_choice, "PACKED_FROM", 0),
         mock.patch.object(encoding_choice, "PackingChoice", Choice),
     ):
+        yield
+
+
+@contextlib.contextmanager
+def builds_as_released() -> Iterator[None]:
+    """Pack rows that are built meanwhile where it pays, from 1 MiB on, as users see it."""
+    with mock.patch.object(encoding_choice, "PACKED_FROM", 1 << 20):
         yield
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 
 import semistream
-from packed_builds import packed_builds
+from packed_builds import builds_as_released, packed_builds
 from semistream.relation.relation import Relation
 from semistream.spark import build
 
@@ -77,6 +77,11 @@ def test_versions_with_other_packings(
 
 
 def test_few_rows_are_not_sampled(spark: SparkSession, tmp_path: Path) -> None:
+    with builds_as_released():
+        few_and_many(spark, tmp_path)
+
+
+def few_and_many(spark: SparkSession, tmp_path: Path) -> None:
     with build(spark.range(KEYS), tmp_path / "r", "id", shards=1) as built:
         assert built.packing is None
     rows = spark.range(30_000).selectExpr("id", "concat('a name that is long ', id % 7) as name", "id % 3 as n")

@@ -13,7 +13,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
 
 from semistream.relation.keys.key_codec import KeyCodec
-from semistream.relation.pages.encoding_choice import PACKED_FROM, EncodingChoice
+from semistream.relation.pages import encoding_choice
+from semistream.relation.pages.encoding_choice import EncodingChoice
 from semistream.spark.relations.key_expressions import positional
 from semistream.spark.relations.types import fit
 
@@ -34,7 +35,7 @@ def sampled_choice(
 
     This runs a job, unless Spark knows that there are few rows. For the parameters see `EncodingChoice`.
     """
-    if plain or _estimated_bytes(df) < PACKED_FROM // _UNCOMPRESSED:
+    if plain or _estimated_bytes(df) < encoding_choice.PACKED_FROM // _UNCOMPRESSED:
         return EncodingChoice(schema, key, plain=True, numbers=numbers)
     samples = positional(df).mapInArrow(_FirstRows(schema), _SAMPLE).limit(_PARTITIONS).collect()
     all_seen = len(samples) < _PARTITIONS and all(sample.whole for sample in samples)
@@ -59,7 +60,7 @@ class _FirstRows:
     """Returns the first rows of a partition, and whether these are all."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema, self._most = schema, PACKED_FROM
+        self._schema, self._most = schema, encoding_choice.PACKED_FROM
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sink, left, whole = pa.BufferOutputStream(), self._most, True
