@@ -76,7 +76,8 @@ def kafka() -> Iterator[Broker]:
     process = None
     try:
         subprocess.run(
-            [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(place / "server.properties")],
+            # one argument, because one identifier in 64 begins with a hyphen
+            [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", place / "server.properties"],
             check=True, capture_output=True, timeout=120,
         )  # fmt: skip
         with open(place / "log", "wb") as log:
