@@ -66,8 +66,8 @@ class EncodingChoice:
             return
         batch = batch.select(self._stored.names)
         if self._first_bytes < self._enough or not self._first_rows:
-            beside = 13 if self._plain_codec.variable else 9  # key, flag and, if rows vary in length, start
-            self._first_bytes += int(self._plain_codec.lengths(batch).sum()) + beside * batch.num_rows
+            per_row = 13 if self._plain_codec.variable else 9  # key, flag and, if rows vary in length, start
+            self._first_bytes += int(self._plain_codec.lengths(batch).sum()) + per_row * batch.num_rows
             self._first_rows += batch.num_rows
             self._first.append(batch)
             if self._first_bytes < self._enough:

@@ -43,8 +43,8 @@ def frame_bytes_for(page_bytes: int, mapping: RowMapping | PackedMapping) -> int
     """Return the bytes that a page may need once its rows are in the target's layout."""
     needed, target = page_bytes, mapping.heads[-1]
     for source, growth in zip(mapping.heads[:-1], mapping.growth, strict=True):
-        beside = 9 if source[STRIDE] else 13  # key, flag and, if rows vary in length, start
-        rows = (page_bytes - HEADER) // int(beside + source[HEAD])
+        per_row = 9 if source[STRIDE] else 13  # key, flag and, if rows vary in length, start
+        rows = (page_bytes - HEADER) // int(per_row + source[HEAD])
         starts = 4 if source[STRIDE] and not target[STRIDE] else 0
         needed = max(needed, page_bytes + 8 + rows * (int(growth) + starts))
     unit = math.gcd(page_bytes, _ALIGNMENT)

@@ -36,8 +36,9 @@ class Unlimited(DataSourceStreamReader):
     The start of a micro-batch is the end of the last one that Spark has planned. After a restart, Spark first plans an
     empty micro-batch at the offset of the checkpoint.
 
-    Nobody says that the trigger is ``availableNow``, and then Spark asks only once per run. So a reader with a maximum
-    number of rows first gives that number at once, also if its rows arrive at a rate: none would have arrived yet.
+    Spark does not tell a reader that the trigger is ``availableNow``, and asks it once per run. So a reader with a
+    maximum number of rows first gives that number at once, also if its rows arrive at a rate: none would have arrived
+    yet.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def _of_numbers(number: int, sample: pa.Array) -> list[Choice]:
         return found
     distinct, counts = np.unique(known, return_counts=True)
     most = int(counts.argmax())
-    if counts[most] > nulls:  # NULLs beside a constant would cost no bytes, but time
+    if counts[most] > nulls:  # NULLs in a constant column cost no bytes, but time
         table = int(distinct[most]).to_bytes(8, "little", signed=True)
         saved = values.bytes - escaped * (others - int(counts[most])) / rows
         found.append(Choice(ColumnPacking(number, CONSTANT, kind, 0, table=table, lengths=b""), saved))

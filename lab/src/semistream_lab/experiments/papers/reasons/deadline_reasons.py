@@ -56,12 +56,12 @@ class DeadlineLimit:
         return math.ceil(pages / self.max_scan) * self.seek + pages * self.transfer
 
     def missed_keys(self, tuples: int) -> int:
-        """Return how many keys that are not cached occur among so many tuples."""
+        """Return how many distinct keys outside the cache occur among this many tuples."""
         keys = np.unique(self._missed()[:tuples])
         return int(np.count_nonzero(keys >= 0))
 
     def seconds(self, tuples: int) -> float:
-        """Return the seconds of the cheapest plan for the pages of so many tuples."""
+        """Return the seconds of the cheapest read plan for the pages of this many tuples."""
         keys = np.unique(self._missed()[:tuples])
         keys = keys[keys >= 0]
         if keys.size == 0:
