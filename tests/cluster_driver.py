@@ -53,7 +53,8 @@ def main(master: str, folder: Path) -> None:
         semistream.Relation.open(R).close()
     except NotARelationError:
         products = spark.range(0, ROWS, 1, 2).selectExpr("id", "concat('0 ', lpad(id, 90, 'n')) AS name")
-        semistream.spark.build(products, R, "id", shards=2, page_size=1024).close()
+        # plain: packed rows would fit into memory, and no page would be read
+        semistream.spark.build(products, R, "id", shards=2, page_size=1024, encoding="plain").close()
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", BATCH).option("numPartitions", 2)
     queries = {}
     for how, factor in STREAMS.items():

@@ -173,7 +173,7 @@ def test_machines_executors_and_the_store_fail_and_no_row_does(relay: StoreRelay
         for told in running.counters.values():
             assert 0 < told["bytes_held"] <= told["memory"] <= MEMORY
         other = pa.table({"id": range(ROWS), "name": [f"2 {id}" for id in range(ROWS)]})
-        semistream.Relation.build(other, R, "id", shards=3, page_size=1024, overwrite=True).close()
+        semistream.Relation.build(other, R, "id", shards=3, page_size=1024, encoding="plain", overwrite=True).close()
         running.wait_for(3)
         tell("R built again with other shards")
     finally:
