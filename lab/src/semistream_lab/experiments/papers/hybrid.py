@@ -156,7 +156,7 @@ def _generator(size: Size) -> list[Experiment]:
         Experiment(
             id="hybrid-3", paper=PAPER, figure="Figure 3", title="Use of pages by their place in R",
             setup=f"R {relation.rows / 1e6:g} M tuples stored by frequency; segments of 20 pages.",
-            x=Axis("segment of R, counted in 20 pages", format="~g"),
+            x=Axis("segment of R [20 pages each]", log=True, format="~g"),
             y=Axis("uses in a million tuples" if size.scale == "full" else "uses", log=True, zero=False),
             samples=tuple(
                 Sample("uses of a segment", segment + 1, Point(

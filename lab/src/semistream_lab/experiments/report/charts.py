@@ -6,39 +6,22 @@ dashed line connects the points.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from semistream_lab.experiments.judge.outcome import Found, Outcome
 from semistream_lab.experiments.papers.settings import AS_PUBLISHED, EQUAL, TUNED
-from semistream_lab.experiments.report.axes import axis_of, x_scale, y_scale
+from semistream_lab.experiments.report.axes import at_the_edge, axis_of, own_scales, x_scale, y_scale
+from semistream_lab.experiments.report.colours import colours
 
-__all__ = ["chart", "colours", "lines"]
+__all__ = ["chart", "lines"]
 
 Spec = dict[str, Any]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
-_COLOURS = {
-    "MESHJOIN": "#0072B2",
-    "R-MESHJOIN": "#56B4E9",
-    "CMESHJOIN": "#D55E00",
-    "INLJ": "#555555",
-    "HYBRIDJOIN": "#009E73",
-    "X-HYBRIDJOIN": "#B0307E",
-    "CACHEJOIN": "#E69F00",
-    "P-CACHEJOIN": "#8C6D1F",
-    "OP-CACHEJOIN": "#A11D21",
-    "SSIJ": "#6A3D9A",
-    "dynamic memory": "#6A3D9A",
-    "Partition-based join": "#88A65E",
-    "SQLite": "#3B8686",
-    "PostgreSQL": "#33658A",
-    "MariaDB": "#A98467",
-}
-_SETTING = re.compile(r", (tuned|its split tuned|skew 0$|13 pages)")
-_OTHERS = ("#4C72B0", "#DD8452", "#55A868", "#C44E52", "#8172B3", "#937860", "#DA8BC3", "#8C8C8C")
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left")
+_LARGEST, _SMALLEST = 120, 60
+"""Square pixels of a point of the first and of the last line."""
 _CONFIG: Spec = {
     "font": "Helvetica, Arial, sans-serif",
     "background": "#ffffff",
@@ -53,38 +36,6 @@ _CONFIG: Spec = {
     "header": {"labelFontSize": 12, "titleFontSize": 12},
     "title": {"fontSize": 14, "subtitleFontSize": 12, "subtitleColor": "#555555", "anchor": "start", "offset": 10},
 }  # fmt: skip
-
-
-def _shaded(colour: str, lighter: float) -> str:
-    """Return a colour mixed with white."""
-    parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(part + (255 - part) * lighter):02x}" for part in parts)
-
-
-def colours(names: list[str]) -> list[str]:
-    """Return a colour for each line: the algorithm's own colour, in shades if it has several lines.
-
-    Variants are lighter than the line they are compared with.
-
-    >>> colours(["MESHJOIN", "CMESHJOIN, skew 0.5", "CMESHJOIN, skew 1"])
-    ['#0072B2', '#eaae80', '#d55e00']
-    >>> colours(["CMESHJOIN", "CMESHJOIN, tuned"])
-    ['#d55e00', '#eaae80']
-    """
-    families: dict[str, list[str]] = {}
-    for name in names:
-        families.setdefault(name.partition(",")[0], []).append(name)
-    chosen: dict[str, str] = {}
-    others = iter(_OTHERS * 4)
-    for family, members in families.items():
-        base = _COLOURS.get(family) or next(others)
-        dark_first = any(_SETTING.search(name) for name in members)
-        for at, name in enumerate(reversed(members) if dark_first else members):
-            steps = len(members) - 1
-            chosen[name] = _shaded(base, 0.5 * (steps - at) / steps) if steps else base
-            if steps and family not in _COLOURS and steps > 4:
-                chosen[name] = base
-    return [chosen[name] for name in names]
 
 
 def chart(outcome: Outcome) -> Spec:
@@ -112,6 +63,10 @@ def _subtitle(outcome: Outcome, rows: list[Spec]) -> str:
             parts.append("dashed lines connect points")
         if outcome.experiment.published:
             parts.append("black diamonds: published")
+        if _own(outcome, rows):
+            parts.append("each panel has its own scale")
+        if at_the_edge(outcome.experiment.y, rows):
+            parts.append("points on the lower edge have smaller values")
         return "; ".join(parts)
     return f"{outcome.experiment.paper}, {outcome.experiment.figure}"
 
@@ -175,21 +130,36 @@ def _colour(names: list[str]) -> tuple[Spec, Spec]:
     return colour, shape
 
 
+def _sizes(names: list[str]) -> Spec:
+    """Return the sizes of points. A point hides what is below it, so lines that are drawn first have larger points."""
+    if len(names) < 2:
+        return {"value": _SMALLEST}
+    step = (_LARGEST - _SMALLEST) / (len(names) - 1)
+    sizes = [round(_LARGEST - step * at) for at in range(len(names))]
+    scale = {"domain": names, "range": sizes}
+    return {"field": "series", "type": "nominal", "legend": None, "sort": names, "scale": scale}
+
+
 def _labels(rows: list[Spec]) -> list[str]:
     return list(dict.fromkeys(row["series"] for row in rows))
 
 
-def lines(outcome: Outcome, rows: list[Spec], drawn: list[Spec], *, width: int = 520, height: int = 300) -> Spec:
-    """Return one panel of lines. It shows ``rows``; colours and scales are common to all rows ``drawn``."""
+def lines(
+    outcome: Outcome, rows: list[Spec], drawn: list[Spec], *, own: bool = False, width: int = 520, height: int = 300
+) -> Spec:
+    """Return one panel of lines. It shows ``rows``; colours are common to all rows ``drawn``, scales unless ``own``."""
     experiment = outcome.experiment
-    colour, shape = _colour(_labels(drawn))
-    places = sorted({row["x"] for row in rows})
+    names = _labels(drawn)
+    colour, shape = _colour(names)
+    size = _sizes(names)
+    places, across = sorted({row["x"] for row in rows}), x_scale(experiment.x, rows)
     x = {
-        "field": "x", "type": "quantitative", "scale": x_scale(experiment.x, rows),
-        "axis": axis_of(experiment.x, places),
+        "field": "x", "type": "quantitative", "scale": across,
+        "axis": axis_of(experiment.x, places, across["domain"], width),
     }  # fmt: skip
     printed = _printed(outcome, rows[0])
-    scale = y_scale(experiment.y, [row for row in drawn if row["scale"] == rows[0]["scale"]] + printed)
+    same = rows if own else [row for row in drawn if row["scale"] == rows[0]["scale"]]
+    scale = y_scale(experiment.y, same + printed)
     y = {"type": "quantitative", "scale": scale, "axis": axis_of(experiment.y, domain=scale["domain"])}
     tooltip = [
         {"field": "series", "title": "line"},
@@ -220,8 +190,10 @@ def lines(outcome: Outcome, rows: list[Spec], drawn: list[Spec], *, width: int =
             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
         })  # fmt: skip
     layers.append({
-        "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-        "encoding": {"x": x, "y": {**y, "field": "y"}, "color": colour, "shape": shape, "tooltip": tooltip},
+        "mark": {"type": "point", "filled": True, "opacity": 1},
+        "encoding": {
+            "x": x, "y": {**y, "field": "y"}, "color": colour, "shape": shape, "size": size, "tooltip": tooltip,
+        },
     })  # fmt: skip
     if printed:
         layers.append({
@@ -243,21 +215,34 @@ def _printed(outcome: Outcome, row: Spec) -> list[Spec]:
     ]  # fmt: skip
 
 
-def _panels(outcome: Outcome, rows: list[Spec]) -> Spec:
-    drawn: dict[str, set[str]] = {}
+def _facets(rows: list[Spec]) -> dict[str, list[Spec]]:
+    """Return the panels that are drawn, and the rows of each."""
+    panels: dict[str, list[Spec]] = {}
     for row in rows:
-        drawn.setdefault(row["facet"], set()).add(row["series"])
-    most = max(map(len, drawn.values()))
+        panels.setdefault(row["facet"], []).append(row)
     # a line that is alone in its panel, with nothing to compare it with, is only in the table of numbers
-    facets = [facet for facet, names in drawn.items() if most == 1 or len(names) > 1]
+    most = max(len(_labels(here)) for here in panels.values())
+    return {facet: here for facet, here in panels.items() if most == 1 or len(_labels(here)) > 1}
+
+
+def _own(outcome: Outcome, rows: list[Spec]) -> set[str]:
+    """Return the facets whose panels have their own scales."""
+    panels: dict[str, list[list[Spec]]] = {}
+    for here in _facets(rows).values():
+        panels.setdefault(here[0]["scale"], []).append(here)
+    return {facet for facet, same in panels.items() if own_scales(outcome.experiment.y, same)}
+
+
+def _panels(outcome: Outcome, rows: list[Spec]) -> Spec:
+    facets, own = _facets(rows), _own(outcome, rows)
     if len(facets) == 1:
         return {"data": {"values": rows}, **lines(outcome, rows, rows)}
     columns = 2 if len(facets) in (2, 4) else 3
     panels = []
-    for facet in facets:
-        here = [row for row in rows if row["facet"] == facet]
-        panel = lines(outcome, here, rows, width=330 if columns == 2 else 250, height=240)
-        panels.append({"data": {"values": here}, "title": {"text": facet, "fontSize": 12}, **panel})
+    for facet, here in facets.items():
+        panel = lines(outcome, here, rows, own=here[0]["scale"] in own, width=330 if columns == 2 else 250, height=240)
+        title = {"text": facet, "fontSize": 12, "frame": "group"}
+        panels.append({"data": {"values": here}, "title": title, **panel})
     return {"concat": panels, "columns": columns}
 
 

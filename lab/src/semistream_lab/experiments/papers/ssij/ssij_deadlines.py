@@ -72,7 +72,7 @@ def _deadlines(size: Size) -> Experiment:
     return Experiment(
         id="ssij-16", paper=PAPER, figure="Figure 16", title="Deadlines",
         setup=f"R {workload.rows / 1e6:g} M tuples, 160 per key, memory 7.5 % of R, skew 1.",
-        x=Axis(f"deadline [s, × {part:g}]", format="~g"),
+        x=Axis("deadline at the paper's size [s]", format="~g"),
         y=Axis("highest rate that meets all deadlines [tuples/s]", log=True, zero=False),
         samples=(
             *(Sample("SSIJ", deadline, _driven(workload, memory, part, deadline, tuples=tuples, between=[100.0, 1e5],
