@@ -10,7 +10,9 @@ from semistream.costs import Constants, load_constants
 from semistream.costs.basis.constants import DEFAULT
 from semistream_lab.experiments.judge.analysis import FrontStageGain
 from semistream_lab.experiments.judge.claims import Judge
+from semistream_lab.experiments.judge.machine_prices import MachinePrices
 from semistream_lab.experiments.judge.outcome import Found, Outcome
+from semistream_lab.experiments.measure.machine_costs import slower
 from semistream_lab.experiments.spec import Point, Verdict, Workload
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "Formula",
     "close_match",
     "derivative_optimum",
+    "formula_gains",
     "hybrid_formula",
     "index_formula",
     "mesh_formula",
@@ -76,6 +79,19 @@ def mesh_formula(point: Point, found: Found, c: Constants) -> float:
 def index_formula(_: Point, __: Found, c: Constants) -> float:
     """INLJ: one page is read and searched per tuple."""
     return 1.0 / (_reading(1.0, c) + 1e-9 * (c.admit + c.probe + c.emit))
+
+
+def formula_gains(
+    outcome: Outcome, prices: MachinePrices, first: tuple[str, Formula], second: tuple[str, Formula]
+) -> list[tuple[float, float]]:
+    """Return each x position and the ratio of two lines that the papers' formulas give, with a machine's prices."""
+    own = load_constants(DEFAULT)
+    own = dataclasses.replace(slower(own, prices.processor), seek_seconds=own.seek_seconds * prices.seek)
+    points = {(sample.series, sample.x): sample.point for sample, _ in outcome.measured()}
+    return [
+        (x, first[1](points[first[0], x], a, own) / second[1](points[second[0], x], b, own))
+        for x, a, b in outcome.pairs(first[0], second[0])
+    ]
 
 
 def within_formulas(within: float, formula: Formula, series: str) -> Judge:
