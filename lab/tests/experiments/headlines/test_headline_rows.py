@@ -93,7 +93,7 @@ def test_the_committed_results_reproduce_each_headline_or_say_why_not(committed:
         assert row.reproduces is not None, row.headline.id
         if not row.reproduces:
             assert row.cause in ("paper", "price"), row.headline.id
-            assert row.headline.why, row.headline.id
+            assert row.why, row.headline.id
     assert sum(row.reproduces is True for row in rows) >= 9
     texts = paragraphs(rows)
     assert len(texts) == 6

@@ -33,8 +33,8 @@ def test_the_real_report_begins_with_the_same_table() -> None:
 
 
 def _row(reproduces: bool | None) -> Row:
-    headline = Headline(id="h", paper="A paper", text="a < b", published="2×", as_published=(), cause="price", why="w")
-    return Row(headline, "1.00–2.00×", None, None, None, None, reproduces)
+    headline = Headline(id="h", paper="A paper", text="a < b", published="2×", as_published=(), cause="price")
+    return Row(headline, "1.00–2.00×", None, None, None, None, reproduces, why="w")
 
 
 @pytest.mark.parametrize(("reproduces", "badge"), [(True, "holds"), (False, "fails"), (None, "not-run")])

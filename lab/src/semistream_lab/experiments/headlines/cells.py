@@ -33,6 +33,6 @@ def notes(rows: list[Row]) -> list[str]:
         "*adaptivejoin*: its rate relative to the paper's join, both tuned, on the data of the row and at skew 1. "
         "*Reproduces*: whether the direction is the published one; figures are judged below."
     ]
-    found += [f"*{row.headline.text}* does not reproduce: {row.headline.why}" for row in rows
-              if row.reproduces is False and row.headline.why]  # fmt: skip
+    found += [f"*{row.headline.text}* does not reproduce: {row.why}" for row in rows
+              if row.reproduces is False and row.why]  # fmt: skip
     return found

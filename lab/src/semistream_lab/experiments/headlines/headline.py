@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +74,7 @@ class Headline:
     rate
         The published rate, if the headline is a rate and not a ratio.
     cause, why
-        If it does not reproduce: the cause, and the reason in a sentence.
+        If it does not reproduce: the cause, and what derives the reason from the measurements.
     """
 
     id: str
@@ -88,7 +88,7 @@ class Headline:
     adaptive: tuple[Lines, ...] = ()
     rate: float = 0.0
     cause: Cause | None = None
-    why: str = ""
+    why: Callable[[Outcomes], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,8 @@ class Row:
     today: str | None
     adaptive: str | None
     reproduces: bool | None
+    why: str = ""
+    """The reason if it does not reproduce."""
 
     @property
     def cause(self) -> Cause | None:
@@ -122,10 +124,11 @@ def row_of(headline: Headline, outcomes: Outcomes, today: Outcomes) -> Row:
     compiled = {name: outcome.compiled for name, outcome in outcomes.items()}
     first = _values(headline.as_published, outcomes)
     equal = _values(headline.as_published if headline.equal is None else headline.equal, compiled)
+    reproduces = _reproduces(first, headline) if first else None
     return Row(
         headline, _text(first, headline), _text(equal, headline), _text(_values(headline.tuned, outcomes), headline),
         _text(_values(headline.today, today), headline), _text(_values(headline.adaptive, outcomes), None),
-        _reproduces(first, headline) if first else None,
+        reproduces, headline.why(outcomes) if headline.why and reproduces is False else "",
     )  # fmt: skip
 
 
