@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["check_at_least", "check_between", "listed", "nearest"]
+__all__ = ["check_at_least", "check_between", "check_text", "listed", "nearest"]
 
 
 def listed(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -13,8 +13,30 @@ def listed(names: str | Iterable[str]) -> tuple[str, ...]:
 
     >>> listed("id"), listed(name for name in ["id", "day"])
     (('id',), ('id', 'day'))
+    >>> listed(5)
+    Traceback (most recent call last):
+    ...
+    ValueError: names of columns must be text, or a list of texts, not 5
     """
-    return (names,) if isinstance(names, str) else tuple(names)
+    if isinstance(names, str):
+        return (names,)
+    found = tuple(names) if isinstance(names, Iterable) and not isinstance(names, bytes) else None
+    if found is None or not all(isinstance(name, str) for name in found):
+        raise ValueError(f"names of columns must be text, or a list of texts, not {names if found is None else found}")
+    return found
+
+
+def check_text(what: str, **values: object) -> None:
+    """Raise unless each value is text; None stands for a default and passes. ``what`` says what the text is.
+
+    >>> check_text("the name of one column of the stream", as_of=["at"])
+    Traceback (most recent call last):
+    ...
+    ValueError: as_of must be text, the name of one column of the stream, not ['at']
+    """
+    for name, value in values.items():
+        if value is not None and not isinstance(value, str):
+            raise ValueError(f"{name} must be text, {what}, not {value!r}")
 
 
 def check_at_least(least: float, **values: float | None) -> None:

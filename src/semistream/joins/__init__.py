@@ -13,7 +13,7 @@ import inspect
 import re
 from typing import Any
 
-from semistream.core.arguments import nearest
+from semistream.core.arguments import check_text, nearest
 from semistream.core.errors import UnknownAlgorithmError
 from semistream.core.plugins import modules_of
 from semistream.joins.interface.contract import Algorithm, Overlap
@@ -61,6 +61,7 @@ def algorithms() -> list[str]:
 
 def find(algorithm: str) -> type[Join]:
     """Return the class of an algorithm."""
+    check_text("the id of an algorithm", algorithm=algorithm)
     try:
         return _registry()[algorithm]
     except KeyError:

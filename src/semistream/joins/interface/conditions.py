@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.core.arguments import listed
+from semistream.core.arguments import check_text, listed
 from semistream.core.arrays import Bools, Bytes, Ints
 from semistream.core.errors import KeyColumnError, KeyTypeError, UnknownColumnsError, UnsupportedJoinError
 from semistream.joins.interface.range_bounds import are_ordered, read_bounds
@@ -240,7 +240,8 @@ def condition_for(
 ) -> Condition:
     """Return the condition with this name; the result has the ``columns`` of R, in this order, or all."""
     condition: Condition
-    if name not in SUPPORTED_BY:
+    check_text("the name of one column of the stream", as_of=as_of)
+    if not isinstance(name, str) or name not in SUPPORTED_BY:
         raise UnsupportedJoinError(f"condition must be one of {', '.join(map(repr, SUPPORTED_BY))}, not {name!r}")
     if (as_of is None) == (name == "as_of"):
         raise UnsupportedJoinError(

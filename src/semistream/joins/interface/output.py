@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
+from semistream.core.arguments import check_text
 from semistream.core.errors import ColumnClashError
 
 __all__ = ["has_no_partner", "output_schema", "without_partner"]
@@ -25,6 +26,7 @@ def output_schema(
     All names of R's columns get ``prefix``; a name that the stream also has gets ``suffix``. R's columns are nullable
     in the result, as in any left join. Two names are equal if ``fold`` returns the same text for them.
     """
+    check_text("a part of the names of R's columns in the result", prefix=prefix, suffix=suffix)
     fields = list(stream)
     names = {fold(name): f"the stream's column {name!r}" for name in stream.names}
     for field in added:

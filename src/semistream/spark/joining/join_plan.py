@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyspark.sql.types as st
 from pyspark.sql import DataFrame, Observation
 
+from semistream.core.arguments import listed
 from semistream.core.errors import BudgetTooSmallError, KeyColumnError, StorageError, UnsupportedJoinError
 from semistream.core.paths import local_path, user_data
 from semistream.core.units import SMALL_RELATION, format_bytes
@@ -116,7 +117,7 @@ def plan_join(
     path, version = _located(relation)
     if by is None and isinstance(relation, Relation):
         by = relation.stored.by
-    keys = (on,) if isinstance(on, str) else tuple(on)
+    keys = listed(on)
     check_surrogate(stream, keys, None if surrogate is None else prefix + surrogate, unknown)
     check_collations(stream.schema, keys)
     schema = arrow_schema(stream.schema)
