@@ -112,12 +112,28 @@ def no_favourites(facet: str, why: str) -> Callable[[Outcome], str]:
     return because
 
 
-def memory_for_tuples(_: Outcome) -> str:
-    """Explain why more memory does not reduce SSIJ's loss if no keys are frequent."""
+def memory_for_tuples(outcome: Outcome) -> str:
+    """Explain why more memory does not reduce SSIJ's loss if no keys are frequent, and what the stream's end adds."""
     return (
         "With little memory a join phase begins with the tuples that fit, fewer than in Table II, and reads a large "
         "part of R for them. As soon as memory holds the tuples of Table II, additional memory only adds cached pages. "
         "Without skew these answer nothing, while in MESHJOIN ever more tuples share a pass."
+        f"{_left_at_the_end(outcome)}"
+    )
+
+
+def _left_at_the_end(outcome: Outcome) -> str:
+    """Return how much of the raised streams memory holds at most when they end."""
+    raised = [sample for sample in outcome.experiment.samples if sample.point.task == "sustained"]
+    if not raised:
+        return ""
+    parts = [
+        f"{sample.point.options['input_limit'] / sample.point.settings['tuples']:.0%} ({sample.facet}, {sample.x:g} %)"
+        for sample in raised
+    ]
+    return (
+        " Where arrivals are raised, the tuples that memory holds when the stream ends need not be served, up to "
+        f"{', '.join(parts)} of the stream. So more memory raises the rate even if phases serve no more tuples."
     )
 
 

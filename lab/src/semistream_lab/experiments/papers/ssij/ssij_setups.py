@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from semistream_lab.experiments.scales import Size
@@ -10,15 +11,15 @@ from semistream_lab.experiments.spec import PAGE_BYTES, Point, Taken, Workload
 
 __all__ = [
     "AUTHORS", "BYTES", "EQUAL_SSIJ", "FILL", "KEY_ROWS", "LESS", "MESH", "PAPER", "SHORTER", "SSIJ", "TUNED_MESH",
-    "TUNED_SSIJ", "beside", "contestants", "index_join", "locality", "mesh", "published_join", "raised", "relation",
-    "seek", "share", "table_two",
+    "TUNED_SSIJ", "beside", "bytes_of_table_two", "contestants", "index_join", "locality", "mesh", "published_join",
+    "raised", "relation", "seek", "share", "table_two",
 ]  # fmt: skip
 
 PAPER = "SSIJ"
 SSIJ, EQUAL_SSIJ, TUNED_SSIJ = "SSIJ, as published", "SSIJ, equal bytes", "SSIJ, tuned"
 AUTHORS, MESH, TUNED_MESH = "MESHJOIN, as published", "MESHJOIN, equal bytes", "MESHJOIN, tuned"
-INPUT_BYTES = 40
-"""Bytes that a stream tuple of 20 bytes takes in SSIJ until it is looked up."""
+INPUT_BYTES, WAITING_BYTES = 40, 80
+"""Bytes that a stream tuple of 20 bytes takes in SSIJ until it is looked up, and while it waits."""
 LESS = (
     "R, memory, thresholds, maxScan and the seek time of the disk are a twentieth of the paper's, so passes, buffers "
     "and runs keep their proportion. As published: Table II, all utility cleared after a join phase. Tuned: the "
@@ -68,6 +69,22 @@ def table_two(part: float, memory: float, workload: Workload) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def bytes_of_table_two(table: Mapping[str, Any], stream_bytes: int) -> int:
+    """Return the bytes of the tuples in both buffers when a join phase begins with the thresholds of a Table II."""
+    more = stream_bytes - 20
+    return int(table["input_tuples"] * (INPUT_BYTES + more) + table["buffer_tuples"] * (WAITING_BYTES + more))
+
+
+def _that_fit(table: dict[str, Any], memory: float, workload: Workload) -> dict[str, Any]:
+    """Return Table II without its thresholds if memory cannot hold that many tuples.
+
+    The join then begins a phase with the tuples that half of its memory holds, and looks up a tenth together.
+    """
+    if bytes_of_table_two(table, workload.stream_bytes) <= memory:
+        return table
+    return {name: value for name, value in table.items() if name not in ("input_tuples", "buffer_tuples")}
+
+
 def published_join(size: Size, workload: Workload, memory: float, part: float | None = None, **options: Any) -> Point:
     """Return a point of SSIJ with the parameters of Table II for a ``part`` of R. A window is a join phase."""
     return Point(
@@ -104,19 +121,20 @@ def mesh(size: Size, workload: Workload, memory: float, part: float | None = Non
 
 def raised(
     size: Size, workload: Workload, memory: float, between: tuple[float, float], *, stream: float = 20e6,
-    part: float | None = None,
+    part: float | None = None, trials: int = 6,
 ) -> Point:  # fmt: skip
     """Return SSIJ measured as in the paper: arrivals are raised until memory overflows before the stream ends.
 
-    ``stream`` is the number of tuples in the paper's stream. Results are counted, as for MESHJOIN.
+    ``stream`` is the number of tuples in the paper's stream, ``trials`` the steps of a bisection. Results are counted,
+    as for MESHJOIN. Thresholds that memory cannot hold are not used: with them memory overflows at any rate.
     """
     made = published_join(size, workload, memory, part)
     settings = {
-        "tuples": int(stream * (part or share(size))), "between": list(between), "trials": size.pick(6, 4, 6),
+        "tuples": int(stream * (part or share(size))), "between": list(between), "trials": size.pick(trials, 4, trials),
         "counted": True,
     }  # fmt: skip
     limit = int(memory / (INPUT_BYTES - 20 + workload.stream_bytes))
-    options = {"input_limit": limit, **made.options}
+    options = {"input_limit": limit, **_that_fit(made.options, memory, workload)}
     return dataclasses.replace(made, task="sustained", settings=settings, options=options)
 
 
