@@ -50,7 +50,8 @@ article { background: #fff; border: 1px solid var(--line); border-radius: 8px; p
 .badge { display: inline-block; min-width: 4.2em; text-align: center; border-radius: 1em; padding: 0 .6em;
   font-size: .82rem; font-weight: 600; color: #fff; background: var(--none); white-space: nowrap; }
 .holds { background: var(--good); } .fails { background: var(--bad); }
-.wide { overflow-x: auto; } .headlines td:nth-child(n+3), .numbers td:nth-child(n+2) { white-space: nowrap; }
+.wide { overflow-x: auto; }
+.headlines td:nth-child(n+3), .numbers td:nth-child(n+2) { white-space: nowrap; }
 .headlines .paper td { background: #f6f7f9; font-weight: 600; padding-top: .7rem; }
 ol.summary { background: #fff; border: 1px solid var(--line); border-radius: 8px; padding: 1rem 1.4rem 1rem 2.6rem; }
 ol.summary li { margin: .3rem 0; }
@@ -58,6 +59,10 @@ ul.claims { list-style: none; padding: 0; margin: 0; }
 ul.claims li { padding: .5rem 0; border-top: 1px solid var(--line); }
 .reason { color: var(--soft); margin: .3rem 0 0 5.2em; } .facts { margin-left: 5.2em; color: var(--soft); }
 details { margin-top: .8rem; font-size: .85rem; } summary { cursor: pointer; color: var(--soft); }
+@media (max-width: 1000px) {
+  .claims-table { overflow-x: auto; } .reason, .facts { margin-left: 0; } h1 { font-size: 1.5rem; }
+  main { padding: 1rem .8rem 3rem; } article { padding: .8rem; }
+}
 """
 
 _DRAW = """
@@ -153,14 +158,15 @@ def _body(
     yield from (f"<p>{_marked(text)}</p>" for text in introduction(judged))
     judged = shown(judged)
     titles = ("experiment", "claim", "published", "as published", "verdict", "equal bytes", "tuned")
-    yield f"<table><thead><tr>{''.join(f'<th>{title}</th>' for title in titles)}</tr>"
+    # on a wide window not a box that scrolls: the heads of columns stay in view there
+    yield f'<div class="claims-table"><table><thead><tr>{"".join(f"<th>{title}</th>" for title in titles)}</tr>'
     yield "</thead><tbody>"
     for row in summary_rows(judged):
         yield (
             f'<tr><td><a href="#{row.id}">{row.id}</a></td><td>{e(row.claim)}</td><td>{e(row.published)}</td>'
             f"<td>{e(row.measured)}</td><td>{_badge(row.verdict)}</td><td>{e(row.equal)}</td><td>{e(row.tuned)}</td></tr>"
         )
-    yield "</tbody></table>"
+    yield "</tbody></table></div>"
     yield f"<p>{e(MODELS)}</p>"
     yield _table(AGREEMENT, [found.cells() for found in agreement(judged)], "models")
     paper = ""
@@ -211,7 +217,7 @@ def _windows(found: Found) -> str:
 def _numbers(one: Judged) -> Iterator[str]:
     """The numbers behind the chart."""
     e, outcome = html.escape, one.outcome
-    yield "<details><summary>numbers</summary><table><thead><tr>"
+    yield '<details><summary>numbers</summary><div class="wide"><table><thead><tr>'
     yield f"<th>line</th><th>{e(outcome.experiment.x.title)}</th>"
     yield "<th>measured</th><th>± 95 %</th><th>windows</th><th>model</th></tr></thead>"
     for facet in outcome.facets():
@@ -223,4 +229,4 @@ def _numbers(one: Judged) -> Iterator[str]:
                     f"<tr><td>{e(label)}</td><td>{found.x:g}</td><td>{found.y:,.4g}</td>"
                     f"<td>{found.interval:,.2g}</td><td>{_windows(found)}</td><td>{model}</td></tr>"
                 )
-    yield "</table></details>"
+    yield "</table></div></details>"
