@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -11,10 +13,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.joins.interface.join import How
+from semistream.relation.pages import encoding_choice
 from semistream.relation.relation import Relation
 from semistream_lab.conformance.expected import join_pairs, laboratory, paired, valid_pairs
 
-__all__ = ["CASES", "Case", "case"]
+__all__ = ["CASES", "PACKED", "Case", "case"]
 
 _PAGE_BYTES = 512
 _TUPLES = 300
@@ -84,6 +87,20 @@ def _payload(rows: int, rng: np.random.Generator) -> pa.Table:
     )
 
 
+def _packed(rows: int, rng: np.random.Generator) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the value columns of a packed R: one for each kind of packing. Some of their values are escaped."""
+    number = np.arange(rows)
+    odd = number % 29 == 5
+    amount = np.where(odd, 1 << 40, 1000 + 10 * number)
+    yield "row", pa.array(number)
+    names = [f"product number {row}" + " and more" * (row % 3) for row in number]
+    yield "name", pa.array(names, mask=number % 11 == 3)
+    yield "colour", pa.array(np.array(["red", "green", "blue"])[rng.integers(0, 3, rows)], mask=rng.random(rows) < 0.1)
+    yield "amount", pa.array(amount, pa.int64())
+    yield "unit", pa.array(["box" if is_odd else "piece" for is_odd in odd])
+    yield "note", pa.array([f"{row * 7919 % 997:03}" * (90 if row == 7 else 1) for row in number])
+
+
 def _tuples(keys: dict[str, pa.Array], rng: np.random.Generator) -> pa.Table:
     rows = len(next(iter(keys.values())))
     notes = [None if row % 7 == 2 else "n" * int(rng.integers(0, 12)) for row in range(rows)]
@@ -127,6 +144,17 @@ def _times(ranks: NDArray[np.int64], versions: NDArray[np.int64]) -> pa.Array:
     return pa.array(100 * number + rng.integers(-20, 120, len(ranks)), mask=rng.random(len(ranks)) < 0.05).cast(_MOMENT)
 
 
+@contextlib.contextmanager
+def _packing_all() -> Iterator[None]:
+    """Pack the rows of relations that are built meanwhile, however few they are."""
+    before = encoding_choice.PACKED_FROM
+    encoding_choice.PACKED_FROM = 0
+    try:
+        yield
+    finally:
+        encoding_choice.PACKED_FROM = before
+
+
 @cache
 def case(name: str) -> Case:
     """Return a case by its name. It is built on first use and cached."""
@@ -163,11 +191,18 @@ def case(name: str) -> Case:
     for field_, column in zip(payload.schema, payload.columns, strict=True):
         if options.get("values", "all") == "all" or (options["values"] == "fixed" and field_.name != "name"):
             master = master.append_column(field_, column)
+    if options.get("values") == "packed":
+        for field_ in _packed(len(ranks), rng):
+            master = master.append_column(*field_)
     options.pop("values", None)
     stream, as_of = _tuples(theirs, rng), None
     if "valid_from" in options:
         stream, as_of = stream.append_column("at", _times(drawn, np.resize(repeats, count))), "at"
-    relation = Relation.build(master, laboratory() / name, key=list(key), **{"page_size": _PAGE_BYTES, **options})
+    options = {"page_size": _PAGE_BYTES, **options}
+    with _packing_all() if name in PACKED else contextlib.nullcontext():
+        relation = Relation.build(master, laboratory() / name, key=list(key), **options)
+    if name in PACKED:
+        assert len(relation.codec.packings) > 1, f"{name} is packed in {relation.codec.packings}"
     return Case(name, relation, master, stream, key, on, as_of)
 
 
@@ -189,6 +224,8 @@ CASES: dict[str, dict[str, Any]] = {
     "sharded": {"key": "integer", "keys": 60, "repeats": _REPEATS, "shards": 3},
     "scattered shards": {"key": "two", "keys": 60, "repeats": _REPEATS, "clustered": False, "shards": 2},
     "more shards than keys": {"key": "text", "keys": 2, "shards": 5},
+    "packed": {"key": "integer", "keys": 120, "values": "packed", "page_size": 1024},
+    "packed, repeated": {"key": "text", "keys": 60, "repeats": _REPEATS, "values": "packed", "page_size": 1024},
     "history": {"key": "integer", "keys": 60, "repeats": _REPEATS, "valid_from": "since", "valid_to": "until"},
     "history of fixed rows": {
         "key": "two", "keys": 60, "repeats": _REPEATS, "values": "fixed", "shards": 3, "valid_from": "since",
@@ -196,5 +233,10 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """Name → how R is built. The key is an integer, a text, or two columns; the rest are options of the build.
 
+Few rows are packed only in the cases of `PACKED`.
+
 Only joins that support the condition ``as_of`` join histories.
 """
+
+PACKED = frozenset(name for name, options in CASES.items() if options.get("values") == "packed")
+"""The cases whose rows are packed."""

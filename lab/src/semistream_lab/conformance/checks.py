@@ -148,7 +148,7 @@ def _joins_batches(kind: Kind, rows: int = 0, more_than_page: int = 0) -> None:
 
 
 def _joins_within(kind: Kind, factor: float) -> None:
-    for name in _with_histories(kind, "unique", "large pages", "scattered"):
+    for name in _with_histories(kind, "unique", "large pages", "scattered", "packed"):
         of = case(name)
         # pass the schema: the minimum memory depends on it, and on nothing else of the stream
         join = _create(kind, of, factor=factor, schema=of.stream.schema)
@@ -156,7 +156,7 @@ def _joins_within(kind: Kind, factor: float) -> None:
 
 
 def _refuses_less(kind: Kind) -> None:
-    for name in _with_histories(kind, "unique", "large pages", "many pages", "scattered", "sharded"):
+    for name in _with_histories(kind, "unique", "large pages", "many pages", "scattered", "sharded", "packed"):
         of = case(name)
         least = _least(kind, of)
         kind(of.open(), memory=least, schema=of.stream.schema, **_given(of))
@@ -166,7 +166,7 @@ def _refuses_less(kind: Kind) -> None:
 
 
 def _reserves_what_it_holds(kind: Kind) -> None:
-    for name in _with_histories(kind, "repeated", "scattered", "fixed rows"):
+    for name in _with_histories(kind, "repeated", "scattered", "fixed rows", "packed"):
         of = case(name)
         for factor in (1.0, 3.0, 40.0):
             join = _create(kind, of, factor=factor)
@@ -191,7 +191,7 @@ def _holds_no_more(join: Join) -> None:
 
 
 def _keeps_invariants(kind: Kind) -> None:
-    for name in _with_histories(kind, "unique", "repeated", "scattered shards", "empty"):
+    for name in _with_histories(kind, "unique", "repeated", "scattered shards", "empty", "packed, repeated"):
         of = case(name)
         _judge(run(_create(kind, of, factor=1.2), in_batches(of.stream, 33), audit=True), of, "left")
 
