@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from semistream.relation.rows.packed import packing_choice
 from semistream.relation.rows.packed.packing import (
     BYTES,
     CONSTANT,
@@ -159,6 +160,20 @@ def test_batches_of_all_types_are_sampled() -> None:
     packing = chosen(batch, 9)
     assert packing is not None
     assert [one.number for one in packing.columns] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())])
+def test_some_of_the_later_rows_add_words(type_: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing_choice, "_FIRST_ROWS", 1000)
+    words = ["red", "green"] * 600 + ["blue", "grey"] * 400
+    batch = pa.record_batch({"it": pa.array(words).cast(type_)})
+    choice = PackingChoice(batch.schema)
+    for begin in range(0, 2000, 125):
+        choice.add(batch.slice(begin, 125))
+    packing = choice.choose([0])
+    assert packing is not None
+    assert packing.columns[0].kind == DICTIONARY
+    assert packing.columns[0].table == b"greenredbluegrey"  # the most frequent first
 
 
 def test_tables_are_bounded() -> None:

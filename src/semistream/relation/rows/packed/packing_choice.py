@@ -1,7 +1,8 @@
 """Chooses how columns are packed, from the rows of a build.
 
-The cost of each packing is estimated from a sample of rows. Only dictionaries need more: the distinct values of all
-rows, as long as they are few. Values that the sample does not have are escaped, which costs some bytes and no value.
+The cost of each packing is estimated from a sample of rows. Only dictionaries need more: the distinct values of the
+first rows and of every eighth row after them, as long as they are few. Values that the sample does not have are
+escaped, which costs some bytes and no value.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ __all__ = ["PackingChoice"]
 _SAMPLE_ROWS = 8192
 _SAMPLE_BYTES = 4 << 20
 _FEWEST_ROWS = 64  # however long they are
+_FIRST_ROWS, _EACH = 1 << 17, 8
+"""Rows whose strings are all looked at for dictionaries, and the distance of those after them."""
 _TABLE_BYTES = 256 << 10
 """Most bytes of dictionaries and symbols, which every task that reads the relation holds."""
 _PAGE_BYTES = 13, 9
@@ -64,8 +67,7 @@ class PackingChoice:
         """Take the rows of a batch of R into account."""
         if not self._names:
             return
-        for name, distinct in self._distinct.items():
-            distinct.add(batch.column(name))
+        self._add_distinct(batch)
         # Every row whose number is a multiple of the step belongs to the sample.
         wanted = np.arange(-self._rows % self._step, batch.num_rows, self._step)
         if wanted.size:
@@ -97,6 +99,17 @@ class PackingChoice:
             if number in packing.by_number
         }
         return packing if _mean_bytes(sample, chosen) < _WORTH * _mean_bytes(sample, {}) else None
+
+    def _add_distinct(self, batch: pa.RecordBatch) -> None:
+        """Take the distinct values of the first rows into account, and of some of the others."""
+        batch = batch.select([name for name, distinct in self._distinct.items() if distinct.values is not None])
+        first = max(0, min(batch.num_rows, _FIRST_ROWS - self._rows))
+        others = take_rows(batch, np.arange(first, batch.num_rows, _EACH)) if first < batch.num_rows else None
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if first:
+                self._distinct[name].add(column.slice(0, first))
+            if others is not None:
+                self._distinct[name].add(others.column(name))
 
     def _too_large(self) -> bool:
         rows = sum(part.num_rows for part in self._sample)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from semistream.core.arrays import Bytes, Ints, Slots
+from semistream.core.arrays import Bytes, Ints, Pairs, Slots
 from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
 
 __all__ = ["BUCKETS", "SPREAD", "compress_cells", "count_symbols", "decompress_cells", "decompressed_lengths"]
 
-BUCKETS = (
-    1024  # for symbols of 4 bytes and more, by their first 4; as many again for symbols of 2 and 3, by their first 2
-)
+BUCKETS = 2048  # for symbols of 3 bytes and more, by their first 3
 SPREAD = 0x9E3779B1  # odd, with bits as if drawn
 _LITERAL = 255  # the next byte is one of the value
 
@@ -65,23 +63,6 @@ def decompress_cells(
 
 
 @inner_kernel
-def _longest(word: Int, left: Int, words: Ints, sizes: Bytes, buckets: Slots, codes: Bytes, single: Bytes) -> Int:
-    """Return the code of the longest symbol with which ``word`` begins, of at most ``left`` bytes; 255: none."""
-    for kind in range(2):
-        if left < (2 if kind else 4):
-            continue
-        start = word & (0xFFFF if kind else 0xFFFFFFFF)
-        bucket = ((start * SPREAD) >> 22) & (BUCKETS - 1) | kind * BUCKETS
-        for at in range(buckets[bucket], buckets[bucket + 1]):
-            code = np.int64(codes[at])
-            size = np.int64(sizes[code])
-            mask = np.int64(-1) if size == 8 else (np.int64(1) << (8 * size)) - 1
-            if size <= left and (word ^ words[code]) & mask == 0:
-                return code
-    return np.int64(single[word & 0xFF])
-
-
-@inner_kernel
 def _load(data: Bytes, at: Int, buffer: Bytes) -> None:
     """Copy the 8 bytes from ``at`` on to ``buffer``; zeros for those after the data."""
     if at + 8 <= data.size:
@@ -93,30 +74,37 @@ def _load(data: Bytes, at: Int, buffer: Bytes) -> None:
 
 @kernel
 def compress_cells(
-    data: Bytes, begins: Ints, lengths: Ints, words: Ints, sizes: Bytes, buckets: Slots, codes: Bytes, single: Bytes,
+    data: Bytes, begins: Ints, lengths: Ints, short: Pairs, buckets: Slots, words: Ints, masks: Ints, codes: Pairs,
     out: Bytes, targets: Ints, written: Ints,
 ) -> None:  # fmt: skip
-    """Compress cells greedily: everywhere the longest symbol that fits. ``out`` has two bytes for each of a cell's.
+    """Compress cells greedily: everywhere the longest symbol that fits. They follow each other in ``out``.
 
-    ``words`` has the symbols as numbers; for the other tables see `SymbolTable`.
+    ``out`` has two bytes for each of the cells' bytes. For the tables see `SymbolTable`: ``short`` has the symbols of
+    up to 2 bytes by the first 2 bytes of a text, and ``codes`` the longer ones, as code and, from bit 8 on, length.
     """
     buffer = np.empty(8, np.uint8)
     word = buffer.view(np.int64)
+    to = np.int64(0)
     for i in range(begins.size):
         at = begins[i]
         end = at + lengths[i]
-        to = targets[i]
+        targets[i] = to
         while at < end:
             _load(data, at, buffer)
-            code = _longest(word[0], end - at, words, sizes, buckets, codes, single)
-            out[to] = np.uint8(code)
+            left, text = end - at, word[0]
+            # A symbol of 2 bytes must not reach beyond the cell's last byte: there, the second byte counts as none.
+            found = np.int64(short[text & 0xFFFF if left > 1 else 65536 + (text & 0xFF)])
+            bucket = ((text & 0xFFFFFF) * SPREAD >> 20) & (BUCKETS - 1)
+            for place in range(buckets[bucket], buckets[bucket + 1]):
+                if (text ^ words[place]) & masks[place] == 0 and np.int64(codes[place]) >> 8 <= left:
+                    found = np.int64(codes[place])
+                    break
+            out[to] = np.uint8(found & 0xFF)
             to += 1
-            if code == _LITERAL:
-                out[to] = buffer[0]
+            if found & 0xFF == _LITERAL:
+                out[to] = np.uint8(text & 0xFF)
                 to += 1
-                at += 1
-            else:
-                at += np.int64(sizes[code])
+            at += found >> 8
         written[i] = to - targets[i]
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from semistream.core.arrays import Bytes, Ints, Slots
+from semistream.core.arrays import Bytes, Ints, Pairs, Slots
 from semistream.core.compiled import frozen
 from semistream.relation.rows.packed.symbol_kernels import BUCKETS, SPREAD, compress_cells, count_symbols
 from semistream.relation.rows.row_cells import Cells
@@ -20,6 +20,7 @@ __all__ = ["SymbolTable"]
 
 _WORD = 8
 _MOST = 255  # symbols; code 255 marks a byte without one
+_CANDIDATES = 1024  # of which the symbols of the next round are chosen: sorting all pairs takes most of a round
 _PATIENCE = 4  # rounds that save little before training ends; repetitive text needs 20 rounds, other text 6
 
 
@@ -83,33 +84,37 @@ class SymbolTable:
 
     def compressed(self, cells: Cells) -> tuple[Bytes, Ints, Ints]:
         """Return compressed bytes, and where each cell begins in them and its length."""
-        targets = 2 * (np.cumsum(cells.lengths) - cells.lengths)
         out = np.empty(2 * int(cells.lengths.sum()), np.uint8)
-        written = np.empty(cells.lengths.size, np.int64)
+        begins, lengths = np.empty(cells.lengths.size, np.int64), np.empty(cells.lengths.size, np.int64)
         compress_cells(
-            frozen(cells.values), frozen(cells.begins), frozen(cells.lengths), *self._finder, out, frozen(targets),
-            written,
-        )  # fmt: skip
-        return out, targets, written
+            frozen(cells.values), frozen(cells.begins), frozen(cells.lengths), *self._finder, out, begins, lengths
+        )
+        return out, begins, lengths
 
     @cached_property
-    def _finder(self) -> tuple[Ints, Bytes, Slots, Bytes, Bytes]:
-        """Return the symbols as numbers, their lengths, where the codes of each bucket begin, and all these codes.
+    def _finder(self) -> tuple[Pairs, Slots, Ints, Ints, Pairs]:
+        """Return the tables by which `compress_cells` finds symbols, each with its length from bit 8 on.
 
-        The last are the codes of single bytes, or 255. A bucket has the symbols whose first 4 bytes, or the first 2 of
-        shorter symbols, have the same hash; the longest come first.
+        The first has the code of each pair of bytes, or else of its first byte, or 255; behind these 65536 are the
+        codes of single bytes. Longer symbols are in buckets by the hash of their first 3 bytes, the longest first: the
+        others are where each bucket begins, and the symbols as numbers, their masks and their codes.
         """
-        words, sizes = frozen(self.symbols.view(np.int64)), self.sizes
-        lengths = sizes[: self._count].astype(np.int64)
-        starts = words[: self._count] & np.where(lengths < 4, 0xFFFF, 0xFFFFFFFF)
-        bucket = ((starts * SPREAD) >> 22) & (BUCKETS - 1) | np.where(lengths < 4, BUCKETS, 0)
-        bucket[lengths < 2] = 2 * BUCKETS
-        order = np.lexsort((np.arange(self._count), -lengths, bucket)).astype(np.uint8)
-        ends = np.cumsum(np.bincount(bucket, minlength=2 * BUCKETS + 1))
-        single = np.full(256, 255, np.uint8)
-        alone = np.flatnonzero(lengths == 1)
-        single[starts[alone]] = alone.astype(np.uint8)
-        return words, sizes, frozen(np.append(0, ends).astype(np.int32)), frozen(order), frozen(single)
+        words = self.symbols.view(np.int64)[: self._count]
+        sizes = self.sizes[: self._count].astype(np.int64)
+        codes = (np.arange(self._count) | sizes << 8).astype(np.uint16)
+        single = np.full(256, 255 | 1 << 8, np.uint16)
+        single[words[sizes == 1]] = codes[sizes == 1]
+        short = np.tile(single, 257)
+        short[words[sizes == 2]] = codes[sizes == 2]
+        long = np.flatnonzero(sizes > 2)
+        bucket = ((words[long] & 0xFFFFFF) * SPREAD >> 20) & (BUCKETS - 1)
+        order = np.lexsort((long, -sizes[long], bucket))
+        ends = np.cumsum(np.bincount(bucket, minlength=BUCKETS))
+        long = long[order]
+        masks = np.full(long.size, -1, np.int64)
+        masks[sizes[long] < _WORD] = (1 << 8 * sizes[long][sizes[long] < _WORD]) - 1
+        starts = np.append(0, ends).astype(np.int32)
+        return frozen(short), frozen(starts), frozen(words[long]), frozen(masks), frozen(codes[long])
 
 
 def _next(made: SymbolTable, pairs: Ints) -> SymbolTable:
@@ -129,6 +134,9 @@ def _next(made: SymbolTable, pairs: Ints) -> SymbolTable:
     saved = np.append(
         alone[single] * np.where(sizes[single] == 1, _WORD, sizes[single]), pairs[both] * lengths[single.size :]
     )
+    if saved.size > _CANDIDATES:
+        some = np.argpartition(saved, -_CANDIDATES)[-_CANDIDATES:]
+        values, lengths, saved = values[some], lengths[some], saved[some]
     order = np.lexsort((values, lengths))
     values, lengths, saved = values[order], lengths[order], saved[order]
     new = np.append(True, (np.diff(lengths) != 0) | (values[1:] != values[:-1]))[: values.size]
