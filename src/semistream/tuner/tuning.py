@@ -21,7 +21,7 @@ from semistream.tuner.search import best_split
 from semistream.tuner.skew import Skew, check_exponent, estimate_shape, estimate_skew
 from semistream.workloads.keys.key_source import Shape
 
-__all__ = ["Tuning", "choose", "describe", "skew_of", "tune"]
+__all__ = ["Tuning", "choose", "compare", "describe", "skew_of", "tune", "useful_memory"]
 
 _SAMPLE_ROWS = 1_000_000
 _SEEKS = 16.0
@@ -183,7 +183,7 @@ def compare(
 
     If the budget is more than enough to hold R, only the useful part is split; it is `Tuning.memory`.
     """
-    total = min(total, max(int(_USEFUL_SHARE * setting.pages * setting.page_bytes), _USEFUL_BYTES))
+    total = useful_memory(setting, total)
     predictions: list[Prediction] = []
     refused: dict[str, BudgetTooSmallError] = {}
     for name in algorithms if algorithms is not None else modelled():
@@ -201,6 +201,11 @@ def compare(
         )
     predictions.sort(key=lambda found: -found.rate)
     return Tuning(setting, total, predictions, refused, skew)
+
+
+def useful_memory(setting: Setting, total: int) -> int:
+    """Return the part of a budget beyond which more memory changes no rate."""
+    return min(total, max(int(_USEFUL_SHARE * setting.pages * setting.page_bytes), _USEFUL_BYTES))
 
 
 def choose(

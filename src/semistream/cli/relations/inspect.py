@@ -99,10 +99,10 @@ def _encodings(relation: Relation) -> dict[str, str]:
 
 def _plain_bytes(relation: Relation) -> int | None:
     """Return about how many bytes R would have on disk if its columns were not packed; None if they are not."""
-    from semistream.relation.storage.manifest import PLAIN_ROW_BYTES
+    from semistream.tuner.packing_gain import plain_pages
 
-    row = relation.stored.properties.get(PLAIN_ROW_BYTES) if relation.codec.packings else None
-    return None if row is None else int(float(row) * relation.row_count / relation.stored.fill)
+    pages = plain_pages(relation)
+    return None if pages is None else pages * relation.page_bytes
 
 
 def summary(relation: Relation) -> Table:

@@ -18,9 +18,9 @@ from semistream.core.units import format_bytes, format_count
 if TYPE_CHECKING:
     from semistream.costs import Constants, Prediction
     from semistream.relation.relation import Relation
-    from semistream.tuner import Skew, Tuning
+    from semistream.tuner import PackingGain, Skew, Tuning
 
-__all__ = ["constants_table", "costs_text", "rate_table", "split_text", "tune"]
+__all__ = ["constants_table", "costs_text", "gain_text", "rate_table", "split_text", "tune"]
 
 _SYMBOLS = {
     "probe": ("c_H", "look a key up"),
@@ -114,7 +114,7 @@ def _tune(
     from semistream.core.units import memory_bytes
     from semistream.costs import costs_of, load_constants
     from semistream.relation.relation import Relation
-    from semistream.tuner import describe, sample_rows, skew_of, try_best
+    from semistream.tuner import describe, packing_gain, sample_rows, skew_of, try_best
     from semistream.tuner import tune as find_best
     from semistream.tuner.skew import check_exponent
 
@@ -150,6 +150,7 @@ def _tune(
             if batches and (measure or (skew is not None and not skew.fits)):
                 keys = on or relation.key.names
                 tuning = try_best(relation, tuning, batches, keys, note=lambda name: status.update(f"trying {name} …"))
+            gain = packing_gain(relation, setting, tuning.best, total)
             if curve is not None:
                 from semistream.cli.tuning.tune_chart import draw
 
@@ -158,11 +159,11 @@ def _tune(
             _keep(chosen)  # only now, so that a failure changes nothing
         if json:
             measured = {"measured": _as_json(chosen)} if calibrate and chosen is not None else {}
-            print_json({**tuning.as_dict(), **measured})
+            print_json({**tuning.as_dict(), "packing": None if gain is None else gain.as_dict(), **measured})
             return
         if calibrate and chosen is not None:
             _show_constants(chosen, json=False)
-        _show(relation, tuning, on)
+        _show(relation, tuning, on, gain)
         if curve is not None:
             out.print(f"Drew {escape(str(curve))}")
 
@@ -213,11 +214,13 @@ def constants_table(constants: Constants) -> Table:
     return table
 
 
-def _show(relation: Relation, tuning: Tuning, on: list[str] | None) -> None:
+def _show(relation: Relation, tuning: Tuning, on: list[str] | None, gain: PackingGain | None) -> None:
     from semistream.joins import find
 
     table = facts()
     table.add_row("relation", f"{relation.row_count:,} rows, {format_bytes(relation.nbytes)}")
+    if gain is not None:
+        table.add_row("packed", gain_text(gain))
     table.add_row("memory", f"{format_bytes(tuning.memory)}, {tuning.memory / max(1, relation.nbytes):.2%} of R")
     table.add_row("stream", _stream_text(tuning))
     table.add_row("costs", costs_text(tuning.setting.constants))
@@ -275,6 +278,15 @@ def _stream_text(tuning: Tuning) -> str:
     if tuning.skew is None:
         return f"Zipf {tuning.setting.exponent:g}, as given, frequent keys {where}"
     return f"{skew_text(tuning.skew)}, frequent keys {where}"
+
+
+def gain_text(gain: PackingGain) -> str:
+    """Return what packing brings, in one line."""
+    share = gain.stored_bytes / gain.plain_bytes
+    stored = f"about {share:.2f} of {format_bytes(gain.plain_bytes)} unpacked"
+    if gain.plain_rate is None:
+        return f"{stored}, for which this memory is too small"
+    return f"{stored}; {gain.algorithm} {format_count(gain.rate)} tuples/s instead of {format_count(gain.plain_rate)}"
 
 
 def skew_text(skew: Skew) -> str:
