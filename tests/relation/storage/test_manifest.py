@@ -12,6 +12,7 @@ import pytest
 from semistream.core.errors import CommitConflictError, NotARelationError
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
+from semistream.relation.storage import manifest_check
 from semistream.relation.storage.manifest import Manifest, ShardFiles
 
 SHARD = ShardFiles("s.pages", "s.index", None, rows=3, pages=1, leaves=0, last_key=-(2**63), unique=True)
@@ -63,6 +64,20 @@ def test_what_is_in_the_file_now_is_read(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(NotARelationError, match="has no version 7"):
         manifests.load(tmp_path, 7)
+
+
+def test_a_flipped_bit_of_a_long_manifest_is_mended() -> None:
+    """The tables of packed columns make manifests of tens of KiB."""
+    tables = "".join(f"{number * number % 65521:04x}" for number in range(10_000))
+    text = replace(MANIFEST, properties={"tables": tables}).to_json().encode()
+    assert len(text) > 40_000
+    for place in (3, 200, len(text) - 20, len(text) - 1):
+        for bit in (0, 3, 7):
+            changed = bytearray(text)
+            changed[place] ^= 1 << bit
+            assert not manifest_check.is_sealed(changed)
+            assert manifest_check.mended(bytes(changed)) == text, (place, bit)
+    assert manifest_check.mended(text[:900]) is None, "more is missing than a bit"
 
 
 @pytest.mark.parametrize("cut", [0, 1, 10, 200, -1])

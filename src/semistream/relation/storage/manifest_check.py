@@ -22,8 +22,11 @@ _END = '"\n}'
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _INT64 = range(-(2**63), 2**63)
 _MOST_PAGES = 1 << 32
-_TRIED_BYTES = 1 << 14
-"""Bytes. To repair a text up to this size, every bit is tried, which takes a second or two."""
+_TRIED_BYTES, _TRIED_TOGETHER = 1 << 16, 512
+"""Bytes. To repair a text up to this size, every bit is tried: two seconds for 16 KiB, half a minute for 64 KiB."""
+_WRITTEN = frozenset((*range(0x20, 0x7F), 0x0A))
+"""The bytes that a manifest consists of."""
+_DIGEST_BYTES = 16
 
 
 def sealed(text: str) -> str:
@@ -42,12 +45,31 @@ def mended(text: bytes) -> bytes | None:
     """Return the text with one flipped bit corrected, or None if one flipped bit is not the damage."""
     if len(text) > _TRIED_BYTES:
         return None
-    changed = bytearray(text)
-    for bit in range(8 * len(text)):
+    changed, tail = bytearray(text), len(_MARK) + 2 * _DIGEST_BYTES + len(_END)
+    for bit in range(8 * max(0, len(text) - tail), 8 * len(text)):
         changed[bit // 8] ^= 1 << bit % 8
         if is_sealed(changed):
             return bytes(changed)
         changed[bit // 8] ^= 1 << bit % 8
+    body, mark, end = text.rpartition(_MARK.encode())
+    if not mark:
+        return None
+    # What precedes a bit is hashed only once for all bits of a block.
+    before = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for begin in range(0, len(body), _TRIED_TOGETHER):
+        block, after = bytearray(body[begin : begin + _TRIED_TOGETHER]), body[begin + _TRIED_TOGETHER :]
+        for at, byte in enumerate(bytes(block)):
+            for bit in range(8):
+                block[at] = byte ^ 1 << bit
+                if block[at] not in _WRITTEN:
+                    continue
+                tried = before.copy()
+                tried.update(block)
+                tried.update(after)
+                if (tried.hexdigest() + _END).encode() == end:
+                    return body[:begin] + block + after + mark + end
+            block[at] = byte
+        before.update(block)
     return None
 
 
@@ -127,4 +149,4 @@ def _require(holds: bool, otherwise: str) -> None:
 
 
 def _digest(body: bytes | bytearray) -> str:
-    return hashlib.blake2b(body, digest_size=16).hexdigest()
+    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).hexdigest()
