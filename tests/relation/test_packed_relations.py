@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +15,14 @@ import semistream
 from packed_builds import builds_as_released, packed_builds
 from semistream.cli import app
 from semistream.core.errors import CorruptPageError, NotARelationError
+from semistream.relation.changes.invariants import check_relation
 from semistream.relation.damage.repair import repair
 from semistream.relation.damage.verify import find_faults
 from semistream.relation.evolving import ColumnChanges, evolved
 from semistream.relation.pages.encoding_choice import PACKED_FROM
 from semistream.relation.pages.stored_rows import row_format
 from semistream.relation.relation import Relation
+from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage import manifest_check
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.version_changes import changed_keys
@@ -140,6 +143,39 @@ def test_columns_change_without_writing_pages(salt: int, tmp_path: Path) -> None
                 assert old.to_table().num_rows == old.row_count
         relation.compact()
         assert by_id(relation.to_table()).slice(3).equals(wanted.slice(3))
+
+
+@pytest.mark.parametrize(("winner", "loser"), [("compact", "upsert"), ("upsert", "compact"), ("upsert", "upsert")])
+def test_of_two_writers_the_second_writes_with_the_packing_of_the_first(
+    winner: str, loser: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, commit, seen = tmp_path / "r", manifests.commit, []
+    with packed_builds(0), Relation.build(master(), path, "id", page_size=PAGE) as relation:
+        seen.append(relation.packing)
+    more = master(50, first=590)
+
+    def overtaken(*arguments: Any) -> None:
+        """Let the other writer commit first, once."""
+        monkeypatch.setattr(manifests, "commit", commit)
+        with packed_builds(1):
+            semistream.compact(path) if winner == "compact" else semistream.upsert(path, STRANGE)
+        seen.append(manifests.load(path).packing)
+        commit(*arguments)
+
+    monkeypatch.setattr(manifests, "commit", overtaken)
+    with packed_builds(2):
+        assert (semistream.compact(path) if loser == "compact" else semistream.upsert(path, more)) == 3
+        seen.append(manifests.load(path).packing)
+    packings = {"compact": seen[0] != seen[1], "upsert": seen[0] == seen[1]}
+    assert packings[winner]
+    assert (seen[1] != seen[2]) == (loser == "compact")
+    with Relation.build(master(), tmp_path / "plain", "id", page_size=PAGE) as plain:
+        for change in (STRANGE,) * ((winner, loser) != ("compact", "upsert")) + (more,) * (loser == "upsert"):
+            plain.upsert(change)
+        with Relation.open(path) as relation:
+            assert by_id(relation.to_table()).equals(by_id(plain.to_table()))
+            check_relation(relation)
+            assert list(find_faults(relation)) == []
 
 
 def test_a_build_over_an_evolved_relation_keeps_the_numbers_of_its_columns(tmp_path: Path) -> None:
