@@ -17,6 +17,7 @@ import pytest
 
 import semistream
 from faulty_disks import CountingDisk, Crash, Died, FullDisk, KillingDisk, MortalDisk, installed
+from packed_builds import packed_builds
 from semistream.core.errors import NotARelationError, StorageError
 from semistream.relation.damage.repair import repair
 from semistream.relation.relation import Relation
@@ -105,6 +106,16 @@ def upsert_wider(path: Path) -> None:
         relation.upsert(table(30, 20, "new").cast(wide), evolve=True)
 
 
+def packed(run: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Return what builds and compacts packed rows."""
+
+    def run_packed(path: Path) -> None:
+        with packed_builds(3):  # of the texts, some are words of a table and the others escaped
+            run(path)
+
+    return run_packed
+
+
 CASES = {
     "first build": Case(
         lambda path: Relation.build(table(0, KEYS, "new"), path, "id", **BUILD).close(),
@@ -138,11 +149,21 @@ CASES = {
         upsert_wider, rows_of(table(0, KEYS, "first"), table(5, 10, "second"), table(30, 20, "new"))
     ),
     "compact after evolve": Case(semistream.compact, [(key, "fresh") for key, _ in OLD], evolve),
+    "build, packed": Case(
+        packed(lambda path: Relation.build(table(0, KEYS, "new"), path, "id", overwrite=True, **BUILD).close()),
+        rows_of(table(0, KEYS, "new")),
+    ),
+    "compact, packed": Case(packed(semistream.compact), OLD),
+    "upsert, packed": Case(
+        lambda path: semistream.upsert(path, table(30, 20, "new")),
+        rows_of(table(0, KEYS, "first"), table(5, 10, "second"), table(30, 20, "new")), packed(semistream.compact),
+    ),
     "vacuum": Case(
         lambda path: semistream.vacuum(path, older_than=-1), OLD, lambda path: (semistream.compact(path), litter(path))
     ),
     "repair": Case(lambda path: repair(path, copy=path.parent / "copy"), OLD, damage),
 }  # fmt: skip
+PACKED = [case for name, case in CASES.items() if name.endswith(", packed")]
 
 
 @pytest.fixture(autouse=True)
@@ -181,6 +202,7 @@ def changes(case: Case, base: Path, root: Path) -> int:
     with installed(disk):
         case.run(path)
     assert content(path) == case.new
+    assert (manifests.load(path).packing is not None) == (case in PACKED)
     return disk.count
 
 
@@ -290,7 +312,7 @@ def test_no_room_for_any_change(tmp_path, base, name):
     assert refusals > 4 or name == "vacuum"
 
 
-@pytest.mark.parametrize("name", ["overwrite, spilling", "upsert", "vacuum"])
+@pytest.mark.parametrize("name", ["overwrite, spilling", "upsert", "vacuum", "compact, packed"])
 def test_truly_killed(tmp_path, base, name):
     case, root = CASES[name], tmp_path / "work"
     count = changes(case, base, root)

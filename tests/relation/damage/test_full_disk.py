@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import semistream
+from packed_builds import packed_builds
 from semistream.core.errors import StorageError
 from semistream.relation.relation import Relation
 
@@ -38,13 +39,15 @@ def rows(keys: int) -> pa.Table:
     return pa.table({"id": np.arange(keys), "v": np.arange(keys)})
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("spilling", [False, True])
-def test_a_build_that_does_not_fit(small, spilling):
+def test_a_build_that_does_not_fit(small, spilling, packed):
     path = small / "r"
     Relation.build(rows(5000), path, "id").close()
     before = sorted(os.listdir(path))
     memory = "64KB" if spilling else "64MB"
-    with pytest.raises(StorageError, match=r"small/r/.* there is no room left; make some") as refusal:
+    refused = pytest.raises(StorageError, match=r"small/r/.* there is no room left; make some")
+    with packed_builds() if packed else contextlib.nullcontext(), refused as refusal:
         Relation.build(rows(60_000).to_batches(max_chunksize=5000), path, "id", overwrite=True, memory=memory)
     assert refusal.value.path is not None
     assert sorted(os.listdir(path)) == before, "what it wrote is gone"
