@@ -24,7 +24,7 @@ _INT64 = range(-(2**63), 2**63)
 _MOST_PAGES = 1 << 32
 _TRIED_BYTES, _TRIED_TOGETHER = 1 << 16, 512
 """Bytes. To repair a text up to this size, every bit is tried: two seconds for 16 KiB, half a minute for 64 KiB."""
-_WRITTEN = frozenset((*range(0x20, 0x7F), 0x0A))
+_WRITTEN = frozenset((*range(0x20, 0x80), 0x0A))
 """The bytes that a manifest consists of."""
 _DIGEST_BYTES = 16
 
