@@ -7,6 +7,8 @@ import datetime as dt
 import decimal
 import json
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ from semistream.relation.rows.row_cells import Cells
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.row_gather import RowGather
 
+ARCHITECTURE = Path(__file__).parents[4] / "docs/architecture.md"
 WORDS = (b"red", b"green", b"", b"a rather long word that takes several copies", "blå".encode())
 TEXT = "With a practical carrying bag. Made in Europe. Robust and durable. "
 
@@ -358,6 +361,25 @@ def test_a_packing_that_makes_no_sense_is_refused(change: dict[str, Any], messag
     stored = {name: value for name, value in {**stored, **change}.items() if value is not None}
     with pytest.raises(ValueError, match=message):
         ColumnPacking.from_json(stored)
+
+
+def test_the_row_that_the_documentation_draws() -> None:
+    drawing = re.findall(r"^ ?\d+  ((?:[0-9a-f]{2} )+) ", ARCHITECTURE.read_text(), re.MULTILINE)
+    schema = pa.schema({"colour": pa.string(), "price": pa.int32(), "name": pa.string(), "currency": pa.string()})
+    lengths = np.array([3, 5], "<u4").tobytes()
+    packings = {
+        "colour": ColumnPacking(1, DICTIONARY, "bytes", 1, table=b"redgreen", lengths=lengths),
+        "price": ColumnPacking(2, OFFSET, "integer", 2, base=49, divisor=50),
+        "name": ColumnPacking(3, SYMBOLS, "bytes", 1, table=b"Coffee \0Grinder\0", lengths=bytes([7, 7])),
+        "currency": ColumnPacking(4, CONSTANT, "bytes", 0, table=b"EUR", lengths=b""),
+    }
+    product = [{"colour": "teal", "price": 1999, "name": "Coffee Grinder 2", "currency": "EUR"}]
+    batch = pa.RecordBatch.from_pylist(product, schema)
+    codec = RowCodec(schema, packings)
+    rows = codec.encode(batch)
+    assert rows.data.tobytes() == bytes.fromhex("".join(drawing))
+    assert codec.decode(rows.data, rows.starts).to_pylist() == product
+    assert RowCodec(schema).encode(batch).lengths.tolist() == [44]
 
 
 def test_two_packings_of_a_column_are_refused() -> None:
