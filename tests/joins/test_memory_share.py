@@ -7,13 +7,16 @@ import pyarrow as pa
 import pytest
 
 import semistream
+from packed_builds import builds_as_released
 from semistream.core.errors import BudgetTooSmallError
 from semistream.core.units import SMALL_RELATION, memory_bytes, whole_relation
 from semistream.joins import algorithms, find
+from semistream.joins.adaptive.adaptive_layout import mean_decoded_row
 from semistream.relation.relation import Relation
 from semistream.relation.synthetic import synthetic_relation
 from semistream.tuner import tune
 
+NAMES = pa.array([f"{number * 7919 % 1_000_003:06}" for number in range(9000)])
 STREAM = pa.schema([("id", pa.string()), ("paid", pa.float64())])
 
 
@@ -68,6 +71,37 @@ def test_what_is_said_to_hold_a_relation_does(tmp_path, rows, width):
         part = 3 * whole_relation(relation.nbytes, rows) // 4  # where rows are parked, they have the rest
         join = semistream.create("adaptivejoin", relation, on="id", memory=part, schema=stream)
         assert join._memory.may_hold_all
+
+
+@pytest.mark.parametrize("kind", ["one byte", "numbers", "words", "texts"])
+def test_what_is_said_to_hold_a_packed_relation_does(tmp_path, kind):
+    """Packed rows are short, and vary in length."""
+    rows, generator = 60_000, np.random.default_rng(1)
+    columns = {
+        "one byte": {"a": np.arange(rows) % 200, "b": np.zeros(rows, np.int64)},
+        "numbers": {"a": np.arange(rows) % 200, "b": generator.integers(0, 60_000, rows), "c": np.arange(rows) % 99},
+        "words": {name: NAMES.take(generator.integers(0, count, rows)) for name, count in (("a", 200), ("b", 9000))},
+        "texts": {"a": [f"product number {number} of the house" for number in range(rows)]},
+    }[kind]
+    with builds_as_released():
+        Relation.build(pa.table({"id": np.arange(rows), **columns}), tmp_path / "r", "id").close()
+    with Relation.open(tmp_path / "r") as relation:
+        assert relation.packing is not None
+        part = 3 * whole_relation(relation.nbytes, rows) // 4  # where rows are parked, they have the rest
+        schema = pa.schema([("id", pa.int64())])
+        join = semistream.create("adaptivejoin", relation, on="id", memory=part, schema=schema)
+        assert join._memory.may_hold_all
+
+
+def test_a_packed_row_counts_as_the_bytes_of_its_result(tmp_path):
+    """Where a key has several rows, as many results are made together as of plain rows."""
+    table = products(20_000)
+    with builds_as_released():
+        Relation.build(table, tmp_path / "packed", "id").close()
+    Relation.build(table, tmp_path / "plain", "id", encoding="plain").close()
+    with Relation.open(tmp_path / "packed") as packed, Relation.open(tmp_path / "plain") as plain:
+        assert packed.packing is not None
+        assert mean_decoded_row(packed) == pytest.approx(mean_decoded_row(plain), rel=0.25)
 
 
 def test_a_share_of_a_large_relation_is_exact():

@@ -31,11 +31,12 @@ __all__ = [
 
 SMALL_RELATION = 16_000_000
 """Bytes of R up to which any share of R is enough to hold R whole."""
-_A_BYTE, _A_ROW, _A_JOIN = 2, 40, 1 << 18
+_A_BYTE, _A_ROW, _A_JOIN = 2, 50, 1 << 18
 """Bytes of memory that hold R whole: per byte of R, per row, and for a join's other parts.
 
-Measured with `adaptivejoin`: 1.4 per byte of wide rows, 28 per row of 10 bytes, 48 KB for 500 rows. The rest is for
-updates of R, for rows of varying length, and for parked rows, which get a quarter of the memory on Spark.
+Measured with `adaptivejoin`: 1.4 per byte of wide rows, 28 per row of 10 bytes, 48 KB for 500 rows; 64 per packed row
+of 19 bytes, which may vary in length. The rest is for updates of R, and for parked rows, which get a quarter of the
+memory on Spark.
 """
 
 _UNITS = {

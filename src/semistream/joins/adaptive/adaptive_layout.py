@@ -14,6 +14,7 @@ from semistream.joins.adaptive.page_fetch import PageFetch
 from semistream.joins.adaptive.range_sweep import bytes_per_interval
 from semistream.joins.adaptive.window import Window
 from semistream.relation.relation import Relation
+from semistream.relation.storage.manifest import PLAIN_ROW_BYTES
 from semistream.structures.array_source import ArraySource
 from semistream.structures.hot.hot_rows import HotRows
 from semistream.structures.hot.hot_versions import HotVersions
@@ -27,6 +28,7 @@ __all__ = [
     "arena_kind",
     "least_bytes",
     "least_memory",
+    "mean_decoded_row",
     "mean_row",
     "tuple_bytes",
 ]
@@ -63,6 +65,12 @@ def least_bytes(frame_bytes: int, row: int, key: int = HotRows.bytes_per_key) ->
 def mean_row(relation: Relation) -> float:
     """Return the mean bytes of a row of R, as stored."""
     return relation.layout.mean_row(relation.page_bytes, relation.rows_per_page)
+
+
+def mean_decoded_row(relation: Relation) -> float:
+    """Return the mean bytes of a row of R when it is decoded; of packed rows, as they were in the build."""
+    known = None if relation.codec.packed is None else relation.stored.properties.get(PLAIN_ROW_BYTES)
+    return float(relation.codec.decoded_bytes(int(mean_row(relation))) if known is None else known)
 
 
 def least_memory(relation: Relation, *, ranged: bool, as_of: bool = False) -> int:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from semistream.core.arrays import Ints, Slots
 from semistream.core.clock import Clock
-from semistream.joins.adaptive.adaptive_layout import AdaptiveOptions, least_memory
+from semistream.joins.adaptive.adaptive_layout import AdaptiveOptions, least_memory, mean_decoded_row
 from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory
 from semistream.joins.adaptive.adaptive_view import AdaptiveView
 from semistream.joins.adaptive.range_sweep import sweep
@@ -124,7 +124,7 @@ class AdaptiveJoin(Join):
         fields = [] if self._options.ranged else self.condition.fields  # a range join decodes results from pages
         self._gather = RowGather(relation.codec, [field.name for field in fields])
         self._gather_key = RowGather(relation.codec, [] if relation.key.exact else list(relation.key.names))
-        row = relation.codec.decoded_bytes(int(memory.stored_row_bytes)) + self.row_bytes
+        row = mean_decoded_row(relation) + self.row_bytes
         self._most_results = max(1, min(self.pairs_at_once, _MOST_RESULTS, int(_MOST_RESULT_BYTES / row)))
 
     # -- state and counters -------------------------------------------------------------------------------

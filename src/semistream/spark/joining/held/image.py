@@ -36,6 +36,7 @@ from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.pages.stored_rows import stored_schema
 from semistream.relation.relation import Relation
+from semistream.relation.rows.packed.decoded_sizes import DecodedSizes
 from semistream.relation.rows.packed.packing import ColumnPacking
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.rows.row_gather import RowGather
@@ -104,12 +105,13 @@ class Image:
         self._codec = KeyCodec.for_schema(self.schema, self.key)
         packed = {name: ColumnPacking.from_json(stored) for name, stored in facts["packed"].items()}
         self._rows = RowCodec(stored_schema(self.schema, self._codec), packed)
+        self._row_bytes: int | None = facts.get("row_bytes")  # an image of an earlier release has none
         self._key = RowGather(self._rows, [] if self._codec.exact else list(self.key))
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of average length, at most, when it is decoded."""
-        return int(self._rows.decoded_bytes(self.data.size // max(1, self.rows)))
+        """Bytes of a row of average length when it is decoded, of the first rows if they are packed."""
+        return self._row_bytes or int(self._rows.decoded_bytes(self.data.size // max(1, self.rows)))
 
     def find(self, keys: pa.RecordBatch, asked: Bools | None = None) -> tuple[Slots, Bools]:
         """Return where the row of each key starts, -1 if there is none; and which keys contain no NULL.
@@ -162,6 +164,7 @@ def build_image(relation: Relation, directory: Path, *, dated: bool = False) -> 
         "version": relation.version, "rows": count, "data": pages * frame, "key": relation.key.names, "times": None,
         "schema": base64.b64encode(relation.schema.serialize().to_pybytes()).decode(),
         "packed": {name: packing.to_json() for name, packing in relation.codec.packings.items()},
+        "row_bytes": _decoded_row(relation, data) if relation.codec.packed is not None else None,
     }  # fmt: skip
     if dated:
         assert relation.times is not None
@@ -188,6 +191,14 @@ def _rows_of(relation: Relation, data: Bytes) -> Iterator[tuple[Ints, Ints]]:
         some = data[begin : begin + _PAGES * frame].reshape(-1, frame)
         keys, _, starts = page_keys(some, relation.layout.stride)
         yield keys, starts + begin
+
+
+def _decoded_row(relation: Relation, data: Bytes) -> int:
+    """Return the mean bytes of the first packed rows when they are decoded."""
+    for _, starts in _rows_of(relation, data):
+        if starts.size:
+            return int(np.ceil(DecodedSizes(relation.codec)(data, starts).mean()))
+    return 0
 
 
 def _build_versions(relation: Relation, times: ValidTimes, directory: Path, data: Bytes, count: int) -> None:
