@@ -205,7 +205,7 @@ def build(
                 f"rows{_such_as(copies[0].repeated)}; nothing was built: remove duplicate rows, add a column to the "
                 "key, or do not require unique keys"
             )
-        publish(made, path, [name for shards_of in written for one in shards_of for name in one.files])
+        publish(made, path, [name for shards_of in written for one in shards_of for name in one.all_files])
         manifest = Manifest(
             schema=schema or reader.schema, key=codec.names, page_bytes=page_bytes, fill=fill, clustered=clustered,
             shards=written[0], version=version,

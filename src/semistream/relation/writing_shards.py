@@ -11,6 +11,7 @@ import pyarrow as pa
 from semistream.core.arrays import Ints
 from semistream.core.errors import SemistreamError
 from semistream.relation.changes.patch import Patch
+from semistream.relation.filters.added_keys import filter_after_update
 from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.page_index import ClusteredIndex
 from semistream.relation.pages.page_layout import page_keys
@@ -72,6 +73,9 @@ def write_shard(relation: OpenRelation, place: int, patch: Patch, name: str) -> 
         last_key=after.last_key,
         rows=shard.rows + patch.more_rows[place],
         unique=shard.unique and patch.unique,
+        filter=filter_after_update(
+            path, shard.filter, patch.new_keys[place] if patch.new_keys else None, name, f"{name}.index"
+        ),
     )
 
 
@@ -88,7 +92,7 @@ def rewrite_shard(relation: OpenRelation, name: str) -> ShardFiles:
             for keys, batch in roomy_rows(relation, order):
                 writer.write(keys, batch)
             written = writer.close()
-            publish(made, path, written.files)
+            publish(made, path, written.all_files)
             return written.with_layout(manifest.row_layouts.number)
         except BaseException:
             writer.abort()

@@ -10,12 +10,12 @@ import contextlib
 import mmap
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["ArraySource", "Arrays", "MappedArrays", "coarse", "in_memory"]
+__all__ = ["ArraySource", "Arrays", "MappedArrays", "Notes", "coarse", "in_memory"]
 
 
 class Arrays(Protocol):
@@ -31,6 +31,19 @@ class ArraySource(Protocol):
 
     def __call__(self, layout: str) -> Arrays:
         """Return the arrays that were left with the same layout, or empty ones, but never those of another layout."""
+        ...
+
+
+@runtime_checkable
+class Notes(Protocol):
+    """A source that also keeps short texts, which do not depend on the layout of the arrays."""
+
+    def note(self, name: str) -> str:
+        """Return the text that was left last under this name; empty if there is none."""
+        ...
+
+    def leave_note(self, name: str, text: str) -> None:
+        """Keep a text for the next process."""
         ...
 
 

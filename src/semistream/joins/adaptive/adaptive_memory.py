@@ -32,6 +32,7 @@ from semistream.joins.shares import growth_of_index
 from semistream.relation.pages.page_layout import page_keys
 from semistream.relation.pages.stored_rows import row_format
 from semistream.relation.relation import Relation
+from semistream.structures.absent_keys import AbsentKeys
 from semistream.structures.array_source import coarse, in_memory
 from semistream.structures.hot.hot_rows import HotRows
 
@@ -91,6 +92,9 @@ class AdaptiveMemory:
         """Mean bytes of a row of R when the memory was divided."""
         self.most_intervals = 0
         """On ranges: maximum number of tuples that are swept together; otherwise 0."""
+        self._least = least_memory(relation, ranged=options.ranged, as_of=options.as_of)
+        self.absent = AbsentKeys(relation, budget, wanted=not (options.ranged or options.as_of))
+        self.absent.recall(options.arrays, budget.free - self._least)
         self._take_frames(results)
         self._lay_out()
         self._open_arena(schema)
@@ -99,7 +103,7 @@ class AdaptiveMemory:
 
     def _take_frames(self, results: int) -> None:
         relation, frame = self.relation, self.relation.device.frame_bytes
-        spare = self._budget.free - least_memory(relation, ranged=self.options.ranged, as_of=self.options.as_of)
+        spare = self._budget.free - self._least
         if not self.options.ranged:
             wanted, fixed = LEAST_KEYS + PageFetch.wanted_for(spare), self.options.arrays is not None
             self._frames = FrameMemory.of(relation, self._budget, spare, wanted, results, fixed=fixed)
@@ -255,6 +259,11 @@ class AdaptiveMemory:
             else:
                 self._have(before)
         return moved
+
+    def widen(self, more: int) -> None:
+        """Give ``more`` bytes that are free to the window and to rows."""
+        self._have(self.layout.within(self.layout.room + more))
+        self._move(self.window.tuples)
 
     def shorten(self, tuples: float) -> None:
         """Shrink the window to ``tuples``, or to the tuples it still holds, and give the memory to rows."""

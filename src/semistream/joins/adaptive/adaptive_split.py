@@ -80,6 +80,8 @@ class Split:
         CPU seconds per page: its share of a call that reads several pages of a scan.
     work, turn
         Seconds of a tuple, and of a window, without reading.
+    saved
+        Share of the keys to read that a filter reports absent.
     """
 
     room: float
@@ -92,6 +94,7 @@ class Split:
     call: float = 0.0
     work: float = 2e-7
     turn: float = 1e-3
+    saved: float = 0.0
 
     def distinct(self, tuples: float, exponent: float) -> float:
         """Return the expected number of distinct keys of a window."""
@@ -126,7 +129,7 @@ class Split:
         """Return the seconds per tuple in windows of ``tuples`` tuples; infinity if their keys do not fit."""
         if not self.fits(tuples, exponent):
             return float("inf")
-        pages = self.pages * -np.expm1(-self.missing(tuples, exponent) / self.pages)
+        pages = self.pages * -np.expm1((self.saved - 1.0) * self.missing(tuples, exponent) / self.pages)
         singly = pages * (self.seek + self.transfer + 2 * self.call)  # twice the calls, each of half the frames
         reading = min(singly, self.seek + self.pages * (self.transfer + self.call))
         return float((reading + self.turn) / tuples + self.work)

@@ -55,6 +55,11 @@ class KeyNeeds:
         return max(1.0 - self._absent.value, 1.0 / _TELLING) * self._rows.value
 
     @property
+    def absent(self) -> float:
+        """Mean share of keys that R does not have."""
+        return self._absent.value
+
+    @property
     def need(self) -> float:
         """Rows of mean length to keep free per key."""
         return self.rows * max(1.0, self._length.value) * self._more

@@ -100,6 +100,7 @@ class RowFinder:
     def forget(self, keys: Ints) -> None:
         """Forget what is known of keys, for example after an update of R."""
         arena, numbers = self._memory.arena, self._memory.window.numbers
+        self._memory.absent.changed(keys)
         if isinstance(arena, HotVersions):
             numbers[np.isin(numbers, arena.drop(keys))] = STALE
         else:
@@ -130,7 +131,8 @@ class RowFinder:
         self._stats.probes += unknown.size
         before, known = fetch.pages_wanted, 0 if arena.unique else arena.pinned_rows
         try:
-            fitted = fetch.bring(arena, unknown, self._needs.rows)
+            left = self._memory.absent.left_of(arena, unknown)
+            fitted = fetch.bring(arena, left, self._needs.rows * unknown.size / max(1, left.size))
         finally:
             self._stats.pages_useful += fetch.pages_wanted - before
             requests = int(unknown.size)
@@ -142,6 +144,7 @@ class RowFinder:
             present = int(unknown.size) - absent
             rows = present if arena.unique else arena.pinned_rows - known
             self._needs.came(requests, absent, rows, self._length_of(first[first >= 0][:_SAMPLE]))
+            self._memory.absent.share = self._needs.absent
         return fitted
 
     def _length_of(self, rows: Slots) -> float | None:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import deque
+from functools import partial
 
 from semistream.joins.adaptive.adaptive_memory import READ, USUAL, AdaptiveMemory
-from semistream.joins.adaptive.adaptive_split import best_window
+from semistream.joins.adaptive.adaptive_split import Split, best_window
+from semistream.relation.filters.key_filter import FilterSize
 
-__all__ = ["StreamFollower"]
+__all__ = ["StreamFollower", "use_filter"]
 
 _DRIFT = 0.7
 _OTHER = 0.4
@@ -52,6 +54,7 @@ class StreamFollower:
         self._pieces = 0  # pieces in which these tuples arrived
         self._batches: deque[tuple[int, int]] = deque(maxlen=_BATCHES)
         self._reckoned = 0.0
+        self._requested = 0  # keys that were not in the arena
 
     def piece_came(self) -> None:
         """Record that a piece of the stream has arrived."""
@@ -76,6 +79,7 @@ class StreamFollower:
         self._batch += tuples - left
         before, self._read = self._read, memory.relation.counters.pages
         learned[READ] += self._read - before
+        self._requested += missing
         if distinct >= 64:
             known = 1.0 - missing / distinct
             usual = learned[USUAL]
@@ -103,6 +107,7 @@ class StreamFollower:
         """
         memory = self._memory
         if memory.is_fixed:
+            self._remember()
             return
         held, now = len(memory.window), memory.split.tuple_bytes
         most = max((tuples for tuples, _ in self._batches), default=0)
@@ -119,6 +124,47 @@ class StreamFollower:
         if held:
             if worth_it:
                 memory.shorten(best)
+        elif self._filtered(split, exponent, batch):
+            self._rearrange()
         elif worth_it or each != now or frames != memory.fetch.count:
             memory.split = dataclasses.replace(memory.split, tuple_bytes=each)
             memory.move(best, frames)
+
+    def _filtered(self, split: Split, exponent: float, batch: float) -> bool:
+        """Read the filter of absent keys, or release it, if this is worth it; return whether memory was moved."""
+        if self._requested < _TELLING_ALL:
+            return False
+        cost = partial(_cost, split, exponent, batch)
+        size, differs = self._memory.absent.best(cost, exponent, batch, split.tuple_bytes)
+        return differs and use_filter(self._memory, size)
+
+    def _remember(self) -> None:
+        """Note for the next process, which may have arrays of other sizes, whether a filter is worth its memory."""
+        memory = self._memory
+        if memory.options.arrays is None or memory.may_hold_all or memory.arena.whole or not self._batches:
+            return
+        if self._requested >= _TELLING_ALL:
+            exponent, batch = round(self._exponent, 2), float(max(tuples for tuples, _ in self._batches))
+            cost = partial(_cost, memory.split, exponent, batch)
+            size, differs = memory.absent.best(cost, exponent, batch, anew=True)
+            if differs:
+                memory.absent.remember(memory.options.arrays, size)
+
+
+def _cost(split: Split, exponent: float, batch: float, more: int, saved: float) -> float:
+    """Return the seconds per tuple if a filter takes ``more`` bytes from rows and saves a share of the reads."""
+    other = dataclasses.replace(split, room=split.room - more, saved=saved)
+    return other.seconds(best_window(other, exponent, batch), exponent)
+
+
+def use_filter(memory: AdaptiveMemory, size: FilterSize | None) -> bool:
+    """Read a filter of this size, or release it; rows give or get the memory. Return False if it is in use."""
+    absent, free, undo = memory.absent, memory.absent.free, None
+    if (lacking := absent.lacking(size)) > 0 and (undo := memory.lend(lacking)) is None:
+        return False
+    if not absent.load(size) and undo is not None:
+        undo()
+    if (more := absent.free - free) > 0:
+        memory.widen(more)
+    memory.split = dataclasses.replace(memory.split, saved=absent.saved)
+    return True

@@ -31,6 +31,8 @@ class Patch:
     unique: bool
     null_keys: int = 0
     """Rows of the update left out because their key is NULL."""
+    new_keys: tuple[Ints, ...] = ()
+    """The keys that the update adds to each shard, as key64; empty if they are not known."""
 
     def check_applies_to(self, revision: int) -> None:
         """Raise if R is at a different revision from the one the update was prepared for."""

@@ -48,6 +48,7 @@ class _Shard(NamedTuple):
     frames: Bytes
     emptied: Ints
     more_rows: int
+    new_keys: Ints
 
 
 def prepare(relation: Updatable, before: State, upserts: Any, deletes: Any, at: Any = None) -> Patch:
@@ -66,10 +67,11 @@ def prepare(relation: Updatable, before: State, upserts: Any, deletes: Any, at: 
     indexes = [index for index in before.indexes if isinstance(index, ClusteredIndex)]
     overlay, more_rows = before.overlay, [0] * len(indexes)
     patched, changed = list(indexes), [np.empty(0, np.int64)]
+    new_keys = [np.empty(0, np.int64)] * len(indexes)
     for number in map(int, np.unique(_homes(relation, changes.keys))):
         mine = changes.of_shard(relation, number)
         shard = _patch_shard(relation, overlay, number, indexes[number], mine)
-        more_rows[number] = shard.more_rows
+        more_rows[number], new_keys[number] = shard.more_rows, shard.new_keys
         patched[number] = shard.now
         left = np.setdiff1d(overlay.spare[number], shard.ids)
         overlay = overlay.with_pages(number, shard.ids, shard.frames, np.concatenate([left, shard.emptied]))
@@ -88,6 +90,7 @@ def prepare(relation: Updatable, before: State, upserts: Any, deletes: Any, at: 
         more_rows=tuple(more_rows),
         unique=before.unique and not again.any(),
         null_keys=changes.null_keys,
+        new_keys=tuple(new_keys),
     )
 
 
@@ -164,6 +167,7 @@ def _patch_shard(
         np.concatenate([packed, nothing])[by_id],
         emptied,
         int(changes.row_keys.size) - int(np.count_nonzero(dead)),
+        np.setdiff1d(changes.row_keys, keys),
     )
 
 

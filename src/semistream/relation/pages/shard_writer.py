@@ -1,4 +1,4 @@
-"""Writes one shard: it takes rows, and writes pages and an index."""
+"""Writes one shard: it takes rows, and writes pages, an index and a filter."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.errors import RelationBuildError
 from semistream.core.units import format_bytes
+from semistream.relation.filters.filter_writer import FilterWriter
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.leaves import EMPTY_KEY, leaf_entries, pack_leaves
@@ -55,7 +56,8 @@ class ShardWriter:
     Parameters
     ----------
     directory, name
-        The files are ``<name>.pages``, ``<name>.index`` and, for a scattered shard, ``<name>.leaves``.
+        The files are ``<name>.pages``, ``<name>.index``, ``<name>.filter`` if there are many keys and, for a scattered
+        shard, ``<name>.leaves``.
     schema, key
         R's schema and key columns.
     page_bytes, fill
@@ -112,6 +114,7 @@ class ShardWriter:
         self._scattered_pages: list[NDArray[np.uint32]] = []
         self._scattered_prints: list[Ints] = []
         self._last_key: int = EMPTY_KEY
+        self._filter = FilterWriter(self._path("filter"), self._path("index").name)
         self._file = files.create(self._path("pages"))
 
     def encode_with(self, codec: RowCodec) -> None:
@@ -146,6 +149,7 @@ class ShardWriter:
         self._file.close()
         times = None if self._valid is None else np.concatenate(self._first_times)
         files.write_file(self._path("index"), index_to_bytes(self._path("index").name, first, continues, times))
+        known = self._filter.close()
         return ShardFiles(
             pages_file=self._path("pages").name,
             index_file=self._path("index").name,
@@ -155,16 +159,18 @@ class ShardWriter:
             leaves=leaves,
             last_key=self._last_key,
             unique=self._unique,
+            filter=known,
         )
 
     def abandon(self) -> None:
         """Close the files, if `close` has not. The `Writer` that registered them removes them."""
+        self._filter.abandon()
         self._file.close()
 
     def abort(self) -> None:
         """Close and remove the files."""
         self.abandon()
-        for kind in ("pages", "index", "leaves"):
+        for kind in ("pages", "index", "leaves", "filter"):
             files.remove(self._path(kind))
 
     def _path(self, kind: str) -> Path:
@@ -197,6 +203,7 @@ class ShardWriter:
             self._continues.append(continues)
             if begins is not None:
                 self._first_times.append(begins[breaks[:pages]])
+            self._filter.add(keys[:end])
             self._last_key = int(keys[end - 1])
             self._previous, self._previous_row = int(keys[end - 1]), batch.slice(end - 1, 1)
         else:
@@ -302,6 +309,7 @@ class ShardWriter:
         flags[order] = np.where(starts_run, FIRST, 0) | np.where(ends_run, LAST, 0) | np.where(whole[run], WHOLE, 0)
         self._patch_flags(flags)
         self._last_key = int(keys[-1]) if keys.size else EMPTY_KEY
+        self._filter.add(keys)
         entries = leaf_entries(keys, pages_of)
         frames, first, continues = pack_leaves(keys[entries], pages_of[entries], self._layout.frame_bytes)
         seal(frames, 0, self._seed("leaves"))

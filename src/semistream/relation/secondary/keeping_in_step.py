@@ -115,7 +115,7 @@ def built_index(
         for batch in relation.to_batches():
             shards.add(roomy(batch, held))
         files = [shard.with_layout(manifest.row_layouts.number) for shard in shards.finish()]
-        publish(made, writer.path, [name for one in files for name in one.files])
+        publish(made, writer.path, [name for one in files for name in one.all_files])
     return SecondaryIndex(key, tuple(files), manifest.version)
 
 

@@ -27,7 +27,7 @@ from semistream.relation.storage.manifest_links import latest, link_manifest, na
 from semistream.relation.storage.no_relation import why_not
 from semistream.relation.storage.row_layouts import RowLayouts
 from semistream.relation.storage.secondary_index import Columns, SecondaryIndex
-from semistream.relation.storage.shard_files import ShardFiles
+from semistream.relation.storage.shard_files import ShardFiles, filters_of, shards_with
 from semistream.relation.stores.store_path import Place
 
 __all__ = [
@@ -158,8 +158,8 @@ class Manifest:
 
     @property
     def files(self) -> list[str]:
-        """Names of all files of this version, including those of its indexes."""
-        return [name for shard in self.all_shards for name in shard.files]
+        """Names of all files of this version, including those of its indexes and filters."""
+        return [name for shard in self.all_shards for name in shard.all_files]
 
     def in_order_of(self, columns: Columns, place: Place | str = "this relation") -> Manifest:
         """Return the manifest of R with the columns of a secondary index as its key. It is read, and never committed.
@@ -227,6 +227,8 @@ class Manifest:
                 {"key": list(index.key), "shards": [shard.to_json() for shard in index.shards]}
                 for index in self.indexes
             ]
+        if filters := filters_of(self.all_shards):
+            document["filters"] = filters
         if self.valid_from is not None:
             document |= {"valid_from": self.valid_from, "valid_to": self.valid_to}
         if self.evolution is not None:
@@ -251,7 +253,7 @@ class Manifest:
             if is_sealed and not manifest_check.is_sealed(text):
                 raise ValueError("its checksum differs")
             evolved = found[1] == _EVOLVED or (found[1] == _PACKED and "row_layouts" in document)
-            shards = tuple(ShardFiles(**shard) for shard in document["shards"])
+            shards = shards_with(document["shards"], filters := document.get("filters", {}))
             if not is_sealed:
                 shards = tuple(replace(shard, unbound=tuple(shard.files)) for shard in shards)
             manifest = cls(
@@ -270,7 +272,7 @@ class Manifest:
                 sealed=is_sealed,
                 indexes=tuple(
                     SecondaryIndex(
-                        index["key"], tuple(ShardFiles(**shard) for shard in index["shards"]), document["version"]
+                        index["key"], shards_with(index["shards"], filters), document["version"]
                     )
                     for index in document.get("indexes", ())
                 ),

@@ -1,4 +1,4 @@
-"""Small files that are read completely and are bound to their name and kind: indexes and page maps.
+"""Small files that are read completely and are bound to their name and kind: indexes, page maps, added keys.
 
 ::
 
@@ -26,8 +26,8 @@ from semistream.relation.stores.store_path import Place
 
 __all__ = ["Kind", "mended", "sealed", "unsealed"]
 
-Kind = Literal["index", "page map"]
-_MAGIC: dict[str, bytes] = {"index": b"SSindex2", "page map": b"SSpgmap2"}
+Kind = Literal["index", "page map", "added keys"]
+_MAGIC: dict[str, bytes] = {"index": b"SSindex2", "page map": b"SSpgmap2", "added keys": b"SSadded1"}
 _HEADER = 64
 _MENDED_BYTES = 1 << 16
 """Bytes. To repair a file up to this size, every bit is tried, which takes a few seconds at most."""

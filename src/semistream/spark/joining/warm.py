@@ -8,6 +8,7 @@ the next worker on the machine attaches without copying.
     /dev/shm/semistream-<user>/<query>/<join>/00003-of-00008/    or a local directory, if there is no room for it there
         clean           what the cache holds: relation, version, files of the shard, layout; missing while in use
         *.array         the arrays of the cache
+        *.note          what the last task found about the stream, for the sizes of the arrays
 
 The task that uses the cache locks the directory (``flock``).
 
@@ -197,6 +198,17 @@ class WarmShard:
     @staticmethod
     def _labelled(identity: str, layout: str) -> str:
         return json.dumps([_FORMAT, boot_id(), identity, layout])
+
+    def note(self, name: str) -> str:
+        """Return what the last task left under this name; empty if it left nothing."""
+        with contextlib.suppress(OSError):
+            return (self.directory / f"{name}.note").read_text()
+        return ""
+
+    def leave_note(self, name: str, text: str) -> None:
+        """Leave a text to the next task. Tasks that start anew find it too."""
+        with contextlib.suppress(OSError):  # no space: the next task does without
+            (self.directory / f"{name}.note").write_text(text)
 
     def keep(self) -> None:
         """Leave the cache to the next task. Its arrays must not be changed any more."""

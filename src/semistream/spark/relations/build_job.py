@@ -200,7 +200,7 @@ class ShardTask:
         place = place_of(self.path)
         with workplace(place) as made:
             null_keys, files = self._written(made, shard, attempt, batches)
-            publish(made, place, files.files)
+            publish(made, place, files.all_files)
         return null_keys, files
 
     def _written(
