@@ -180,7 +180,7 @@ def test_mistakes_are_explained(
 
 def test_names_and_points() -> None:
     unasked = {name for name in contestants() if contestant(name).if_asked}
-    assert unasked == {"adaptivejoin_plain", "lookup", "quix_sqlite", "spark"}
+    assert unasked == {"adaptivejoin_plain", "adaptivejoin_unfiltered", "lookup", "quix_sqlite", "spark"}
     assert set(PeerSpec().names) == set(contestants()) - unasked
     assert set(semistream.algorithms()) < set(PeerSpec().names)
     assert "adaptivejoin" not in chosen(["papers"])

@@ -71,6 +71,7 @@ def describe(relation: Relation) -> dict[str, Any]:
         "rows_per_page": relation.rows_per_page,
         "bytes": relation.nbytes,
         "index_bytes": relation.index_bytes,
+        "filter": _filter(relation),
         "shards": [{"file": shard.pages_file, "rows": shard.rows, "pages": shard.pages} for shard in manifest.shards],
         "columns": {field.name: str(field.type) for field in relation.schema},
         "encodings": _encodings(relation),
@@ -95,6 +96,16 @@ def _encodings(relation: Relation) -> dict[str, str]:
         name: f"{packed[name].kind}, {packed[name].width} B" if name in packed else "plain" if name in stored else "key"
         for name in relation.schema.names
     }
+
+
+def _filter(relation: Relation) -> dict[str, int] | None:
+    """Return the shards that have a filter, its bytes on disk, and the keys that updates have added since."""
+    found = [shard.filter for shard in relation.stored.shards if shard.filter is not None]
+    if not found:
+        return None
+    nbytes = sum(one.nbytes + 8 * one.added for one in found)
+    return {"shards": len(found), "bytes": nbytes, "keys": sum(one.keys for one in found),
+            "added_keys": sum(one.added for one in found)}  # fmt: skip
 
 
 def _plain_bytes(relation: Relation) -> int | None:
@@ -129,6 +140,11 @@ def summary(relation: Relation) -> Table:
     table.add_row("on disk", f"{format_bytes(found['bytes'])}{saved}")
     share = found["index_bytes"] / max(1, found["bytes"])
     table.add_row("index in memory", f"{format_bytes(found['index_bytes'])} ({share:.2%} of R)")
+    if (known := found["filter"]) is not None:
+        few = f" of {known['shards']} of {len(found['shards'])} shards" if known["shards"] < len(found["shards"]) else ""
+        added = f", {known['added_keys']:,} added since" if known["added_keys"] else ""
+        bits = 8 * known["bytes"] / known["keys"]
+        table.add_row("filter", f"{format_bytes(known['bytes'])}{few} on disk ({bits:.1f} bits a key{added})")
     rows = [shard["rows"] for shard in found["shards"]]
     spread = f" of {min(rows):,} to {max(rows):,} rows" if len(rows) > 1 else ""
     table.add_row("shards", f"{len(rows)}{spread}")

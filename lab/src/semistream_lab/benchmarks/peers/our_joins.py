@@ -1,10 +1,12 @@
 """Our joins, each created by its id, with R read past the page cache. `oracle` holds all of R and is an ideal.
 
-`adaptivejoin_plain` is adaptivejoin with the same rows in a relation whose columns are not packed.
+`adaptivejoin_plain` is adaptivejoin with the same rows in a relation whose columns are not packed, and
+`adaptivejoin_unfiltered` is adaptivejoin with a relation whose filter of absent keys is not used.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +20,7 @@ from semistream_lab.benchmarks.peers.contestant import Contestant, Task
 from semistream_lab.benchmarks.peers.dataset import KEY, Dataset
 from semistream_lab.workloads.workload import zipf
 
-__all__ = ["CONTESTANTS", "FOLDER", "OurJoin", "OurPlainJoin"]
+__all__ = ["CONTESTANTS", "FOLDER", "OurJoin", "OurPlainJoin", "OurUnfilteredJoin"]
 
 FOLDER = "relation"
 _PLAIN_FOLDER = "relation-plain"
@@ -31,6 +33,7 @@ class OurJoin(Contestant):
     algorithm = ""
     folder = FOLDER
     encoding: Literal["auto", "plain"] = "auto"
+    filtered = True
 
     @classmethod
     def prepare(cls, data: Dataset) -> None:
@@ -43,7 +46,10 @@ class OurJoin(Contestant):
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
-        self._relation = Relation.open(task.data.place / self.folder)
+        self._relation = relation = Relation.open(task.data.place / self.folder)
+        if not self.filtered:
+            shards = tuple(dataclasses.replace(shard, filter=None) for shard in relation.stored.shards)
+            relation.manifest = dataclasses.replace(relation.stored, shards=shards)
         schema = zipf(task.data.rows, 1, task.exponent, task.shape).stream.schema
         least = find(self.algorithm).minimum_memory(self._relation, schema, on=KEY)
         # a join refuses a budget below its minimum; `counts` reports the budget it got
@@ -80,6 +86,16 @@ class OurPlainJoin(OurJoin):
     if_asked = True
 
 
+class OurUnfilteredJoin(OurJoin):
+    """adaptivejoin without the filter of absent keys, to measure what the filter gains."""
+
+    id = "adaptivejoin_unfiltered"
+    title = "adaptivejoin, absent keys not filtered"
+    algorithm = "adaptivejoin"
+    filtered = False
+    if_asked = True
+
+
 def _contestant(algorithm: str) -> type[Contestant]:
     join = find(algorithm)
     kind = "join" if join.bounded else "ideal"
@@ -87,4 +103,6 @@ def _contestant(algorithm: str) -> type[Contestant]:
     return type(f"Our_{algorithm}", (OurJoin,), said)
 
 
-CONTESTANTS: list[type[Contestant]] = [*(_contestant(algorithm) for algorithm in algorithms()), OurPlainJoin]
+CONTESTANTS: list[type[Contestant]] = [
+    *(_contestant(algorithm) for algorithm in algorithms()), OurPlainJoin, OurUnfilteredJoin
+]  # fmt: skip
