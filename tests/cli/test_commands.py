@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import semistream
+from forced_filters import filters_built
 from semistream.cli import app, main
 from semistream.cli.relations.table_files import InputError, InputFiles, parse_types
 from semistream.relation.storage.checksum import file_seed, seal
@@ -178,6 +179,27 @@ def test_inspect_tells_what_a_relation_is(tmp_path: Path, parquet: Path) -> None
     assert outcome.exit_code == 0, outcome.output
     for words in ("version 1", "5", "id (unique; exact in 64 bits)", "by key", "string", "All 1 pages"):
         assert words in outcome.stdout
+
+
+def test_inspect_states_the_filter_and_whether_it_can_be_read(tmp_path: Path, parquet: Path) -> None:
+    path = tmp_path / "relation"
+    run("build", parquet, path, "--key", "id")
+    assert "bits a key" not in run("inspect", path).stdout
+    with filters_built():
+        run("build", parquet, path, "--key", "id", "--overwrite")
+        semistream.upsert(path, pa.table({"id": [9], "name": ["date"]}))
+    (file,) = path.glob("*.filter")
+    size = file.stat().st_size
+    assert f"{size + 8} B on disk (" in run("inspect", path, "--check").stdout
+    found = json.loads(run("inspect", path, "--check", "--json").stdout)
+    assert found["filter"] == {"shards": 1, "bytes": size + 8, "keys": 5, "added_keys": 1}
+    assert found["notes"] == found["faults"] == []
+    file.write_bytes(b"")
+    outcome = run("inspect", path, "--check", "--json")
+    assert outcome.exit_code == 0, "R is complete without it"
+    found = json.loads(outcome.stdout)
+    assert found["faults"] == []
+    assert "semistream compact" in found["notes"][0]
 
 
 def test_check_names_every_bad_page(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import semistream
 import semistream.joins
 from differential.cases import Case, Side
 from differential.judging import Key, Numbers, Reference, Truth, judge
+from forced_filters import forced_filters
 from packed_builds import packed_builds
 from semistream.core.errors import (
     BudgetTooSmallError,
@@ -41,11 +42,12 @@ def run(case: Case, root: Path | None = None) -> None:
         tempfile.mkdtemp(prefix="semistream-fuzz-", dir=root or ("/dev/shm" if Path("/dev/shm").is_dir() else None))
     )
     try:
-        _build(case, folder / "r")
-        running = _Run(case, folder / "r")
-        for algorithm, options in case.joins:
-            running.join(algorithm, options)
-        running.store()
+        with forced_filters(case.seed % 7) if case.seed % 2 else nullcontext():
+            _build(case, folder / "r")
+            running = _Run(case, folder / "r")
+            for algorithm, options in case.joins:
+                running.join(algorithm, options)
+            running.store()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -158,9 +160,21 @@ class _Run:
                 continue
             truth.update(at, side, gone)
             self._compare(truth)
+            self._join_stored(truth)
         if self._case.updates:
             semistream.compact(self._path)
             self._compare(truth)
+            self._join_stored(truth)
+
+    def _join_stored(self, truth: Truth) -> None:
+        """Join the newest version, whose filter must know the keys that updates have added."""
+        case, on = self._case, [f"k{at}" for at in range(len(self._case.key))]
+        with Relation.open(self._path) as relation:
+            least = semistream.joins.find("adaptivejoin").minimum_memory(relation, case.stream[0].batch.schema, on=on)
+            join = semistream.create("adaptivejoin", relation, on=on, how="left", memory=3 * least)
+            for at, side in enumerate(case.stream[:2]):
+                found, what = self._results(join, side), "adaptivejoin (left) of what is stored"
+                judge(found, truth.pairs(side, "left"), self._stream[at], self._master, what)
 
     def _compare(self, truth: Truth) -> None:
         with Relation.open(self._path) as relation:

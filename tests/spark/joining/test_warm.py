@@ -71,6 +71,20 @@ def test_the_next_process_finds_what_was_kept() -> None:
     assert found() == [1, 2, 3]
 
 
+def test_notes_do_not_depend_on_the_layout_and_outlive_a_task_that_failed() -> None:
+    with take() as cache:
+        assert cache.note("filter planes") == ""
+        cache.leave_note("filter planes", "2")
+    leave([1, 2, 3], "another layout")
+    with take("other files") as cache:
+        assert cache.note("filter planes") == "2"
+        cache.discard()
+        assert cache.note("filter planes") == "2"
+        cache.leave_note("filter planes", "")
+    with take() as cache:
+        assert cache.note("filter planes") == ""
+
+
 def test_what_was_not_kept_is_thrown_away() -> None:
     leave([1, 2, 3])
     with take() as cache:

@@ -44,7 +44,7 @@ def inspect(
         else:
             out.print(summary(relation))
             out.print(_columns(relation))
-            _report(faults, relation.page_count, _notes(relation))
+            _report(faults, relation.page_count, [] if faults is None else _notes(relation))
     if faults:
         raise typer.Exit(1)
 
@@ -141,7 +141,8 @@ def summary(relation: Relation) -> Table:
     share = found["index_bytes"] / max(1, found["bytes"])
     table.add_row("index in memory", f"{format_bytes(found['index_bytes'])} ({share:.2%} of R)")
     if (known := found["filter"]) is not None:
-        few = f" of {known['shards']} of {len(found['shards'])} shards" if known["shards"] < len(found["shards"]) else ""
+        shards = len(found["shards"])
+        few = f" of {known['shards']} of {shards} shards" if known["shards"] < shards else ""
         added = f", {known['added_keys']:,} added since" if known["added_keys"] else ""
         bits = 8 * known["bytes"] / known["keys"]
         table.add_row("filter", f"{format_bytes(known['bytes'])}{few} on disk ({bits:.1f} bits a key{added})")
@@ -179,9 +180,9 @@ def _check(relation: Relation) -> list[Fault]:
 
 
 def _notes(relation: Relation) -> list[str]:
-    from semistream.relation.damage.verify_files import format_notes
+    from semistream.relation.damage.verify_files import filter_notes, format_notes
 
-    return format_notes(relation.stored)
+    return [*format_notes(relation.stored), *filter_notes(relation.place, relation.stored)]
 
 
 def _report(faults: list[Fault] | None, pages: int, notes: list[str]) -> None:

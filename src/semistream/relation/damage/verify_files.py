@@ -8,13 +8,14 @@ import numpy as np
 
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.errors import NotARelationError
+from semistream.relation.filters.key_filter import load_filters
 from semistream.relation.pages.page_index import ClusteredIndex, ScatteredIndex
 from semistream.relation.pages.page_layout import page_keys, page_rows
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import Place
 
-__all__ = ["LeafSums", "bad_manifests", "format_notes"]
+__all__ = ["LeafSums", "bad_manifests", "filter_notes", "format_notes"]
 
 
 def bad_manifests(path: Place) -> Iterator[tuple[Place, str]]:
@@ -47,6 +48,21 @@ def format_notes(manifest: Manifest) -> list[str]:
     else:
         notes.append("semistream compact writes it in format 2")
     return notes
+
+
+def filter_notes(place: Place, manifest: Manifest) -> list[str]:
+    """Return which filters of a version cannot be used, and what to do about it. R is complete without them."""
+    bad = [
+        shard.filter.file
+        for shard in manifest.all_shards
+        if shard.filter is not None and load_filters(place, [shard.filter], len(shard.filter.planes)) is None
+    ]
+    if not bad:
+        return []
+    return [
+        f"{len(bad)} filters of version {manifest.version} cannot be read, such as {bad[0]}; joins read pages for "
+        "absent keys instead. semistream compact writes them again"
+    ]
 
 
 class LeafSums:

@@ -271,9 +271,7 @@ class Manifest:
                 packing=Packing.from_json(document["packing"]) if found[1] == _PACKED else None,
                 sealed=is_sealed,
                 indexes=tuple(
-                    SecondaryIndex(
-                        index["key"], shards_with(index["shards"], filters), document["version"]
-                    )
+                    SecondaryIndex(index["key"], shards_with(index["shards"], filters), document["version"])
                     for index in document.get("indexes", ())
                 ),
             )

@@ -61,7 +61,7 @@ _GROUPS = {
         "look-up",
     ),
     "results": ("results", "results ahead", "results put together", "matched rows"),
-    "index": ("index", "page map", "updates of R"),
+    "index": ("index", "page map", "updates of R", "key filter"),
 }
 """Groups of a budget's parts; all other parts, such as the join behind a front stage, are in ``other``."""
 SPLIT = tuple(f"{group}_bytes" for group in (*_GROUPS, "other"))
