@@ -35,8 +35,10 @@ _WORTH_IT = 0.97
 _WORTH_A_START = 0.85
 """The same if all rows of the cache are lost."""
 _NOTE = "filter planes"
+_ALIKE = 0.05
+"""Relative difference up to which values count as equal: the costs of all sizes take milliseconds to compute."""
 _LEAST_SHARE = 0.02
-"""Share of absent keys below which no filter is considered."""
+"""Share of absent keys below which a filter is released, unless the cache would be lost with it."""
 
 
 class AbsentKeys:
@@ -111,13 +113,16 @@ class AbsentKeys:
         """Return the size that costs least, and whether it differs from the present one.
 
         ``cost`` returns the cost if so many more bytes are taken from rows than now, and such a share of unknown keys
-        is absent without a read. It depends only on ``considered``: if this is as before, nothing is computed again.
+        is absent without a read. It depends only on ``considered``: if that is about as before, nothing is computed.
         ``anew``: another size means another, empty cache.
         """
-        key = (round(self.share, 2), *considered)
-        if not self._wanted or key == self._considered or (self.size is None and self.share < _LEAST_SHARE):
+        if self.share < _LEAST_SHARE and not anew:
+            return None, self.size is not None
+        now = (1.0 - self.share, *considered)
+        alike = len(now) == len(self._considered) and all(map(_alike, now, self._considered))
+        if not self._wanted or alike:
             return self.size, False
-        self._considered = key
+        self._considered = now
         choices: list[FilterSize | None] = [None, *self._possible()]
         best, least = self.size, (_WORTH_A_START if anew else _WORTH_IT) * cost(0, self.saved)
         for size in choices:
@@ -191,3 +196,7 @@ class AbsentKeys:
 
 def _reserved(size: FilterSize | None) -> int:
     return 0 if size is None else size.nbytes + _CHANGED_BYTES + LOADING_BYTES
+
+
+def _alike(one: float, other: float) -> bool:
+    return one == other or abs(one - other) <= _ALIKE * abs(other)

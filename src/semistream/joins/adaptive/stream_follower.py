@@ -15,6 +15,7 @@ from functools import partial
 
 from semistream.joins.adaptive.adaptive_memory import READ, USUAL, AdaptiveMemory
 from semistream.joins.adaptive.adaptive_split import Split, best_window
+from semistream.joins.interface.following import Undo
 from semistream.relation.filters.key_filter import FilterSize
 
 __all__ = ["StreamFollower", "use_filter"]
@@ -159,7 +160,8 @@ def _cost(split: Split, exponent: float, batch: float, more: int, saved: float) 
 
 def use_filter(memory: AdaptiveMemory, size: FilterSize | None) -> bool:
     """Read a filter of this size, or release it; rows give or get the memory. Return False if it is in use."""
-    absent, free, undo = memory.absent, memory.absent.free, None
+    absent, free = memory.absent, memory.absent.free
+    undo: Undo | None = None
     if (lacking := absent.lacking(size)) > 0 and (undo := memory.lend(lacking)) is None:
         return False
     if not absent.load(size) and undo is not None:

@@ -119,7 +119,7 @@ class FilterWriter:
         segments = segments_for(keys.size)
         shapes = np.empty(segments, np.uint64)
         upper, lower = np.zeros(segments * MOST_UPPER, np.uint64), np.zeros(segments * MOST_LOWER, np.uint64)
-        uppers, lowers = pack_segments(frozen(keys), shapes, upper, lower)
+        uppers, lowers = map(int, pack_segments(frozen(keys), shapes, upper, lower))
         head = np.zeros(HEADER_WORDS, np.uint64)
         head[1:4] = keys.size, uppers, lowers
         first = keys[::SEGMENT_KEYS].view(np.uint64)

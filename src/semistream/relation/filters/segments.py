@@ -94,13 +94,13 @@ def _hashed(key: np.uint64, count: Int) -> np.uint64:
 
 
 @inner_kernel
-def _words_up_to(last: np.uint64) -> int:
+def _words_up_to(last: np.uint64) -> Int:
     """Return the number of words that have the bit ``last``."""
     return np.int64(last >> _WORD) + 1
 
 
 @kernel
-def pack_segments(keys: Ints, shapes: Words, upper: Words, lower: Words) -> tuple[int, int]:
+def pack_segments(keys: Ints, shapes: Words, upper: Words, lower: Words) -> tuple[Int, Int]:
     """Pack ascending distinct keys into segments; return the words used of ``upper`` and ``lower``, which are zeros.
 
     ``shapes`` gets, for each segment: its keys, from bit 16 its kind, from bit 24 its low bits, from bit 32 its words
@@ -143,7 +143,7 @@ def pack_segments(keys: Ints, shapes: Words, upper: Words, lower: Words) -> tupl
 
 
 @kernel
-def keep_planes(source: Words, shapes: Words, planes: int, target: Words, ends: NDArray[np.uint32]) -> int:
+def keep_planes(source: Words, shapes: Words, planes: int, target: Words, ends: NDArray[np.uint32]) -> Int:
     """Copy the first planes of each segment's low bits, and write where they end; return the words copied."""
     read, written = 0, 0
     for segment in range(shapes.size):
@@ -159,7 +159,7 @@ def keep_planes(source: Words, shapes: Words, planes: int, target: Words, ends: 
 
 
 @inner_kernel
-def _after_zeros(words: Words, begin: Int, end: Int, zeros: np.uint64) -> int:
+def _after_zeros(words: Words, begin: Int, end: Int, zeros: np.uint64) -> Int:
     """Return the position of the bit after so many zeros, counted from word ``begin``; -1 if there are fewer."""
     if zeros == _ZERO:
         return 0
