@@ -8,6 +8,7 @@ from unittest import mock
 
 from semistream.core.arrays import Slots
 from semistream.joins.adaptive import stream_follower
+from semistream.joins.adaptive.adaptive_memory import AdaptiveMemory
 from semistream.relation.filters import filter_writer
 from semistream.structures import absent_keys
 from semistream.structures.absent_keys import AbsentKeys
@@ -27,7 +28,8 @@ def filters_built() -> Iterator[None]:
 def forced_filters(planes: int = 6) -> Iterator[None]:
     """Build filters, and read them before the first read of a join, whether or not they are worth their memory.
 
-    Their memory comes on top of the budget, as a join of next to none has no room for them.
+    No R is held whole: what is in memory would be found there.
+    The memory of filters comes on top of the budget, as a join of next to none has no room for them.
     """
     usual = AbsentKeys.left_of
 
@@ -41,7 +43,11 @@ def forced_filters(planes: int = 6) -> Iterator[None]:
             budget.total, budget.peak = total, peak
         return usual(self, arena, unknown)
 
-    with filters_built(), mock.patch.object(AbsentKeys, "left_of", left_of):
+    with (
+        filters_built(),
+        mock.patch.object(AbsentKeys, "left_of", left_of),
+        mock.patch.object(AdaptiveMemory, "should_hold_all", lambda self: False),
+    ):
         yield
 
 
