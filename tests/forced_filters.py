@@ -46,7 +46,7 @@ def forced_filters(planes: int = 6) -> Iterator[None]:
     with (
         filters_built(),
         mock.patch.object(AbsentKeys, "left_of", left_of),
-        mock.patch.object(AdaptiveMemory, "should_hold_all", lambda self: False),
+        mock.patch.object(AdaptiveMemory, "should_hold_all", return_value=False),
     ):
         yield
 
