@@ -11,7 +11,7 @@ help:
 	@echo "make demo    the main job: a star schema loaded from a stream, checked and timed against Spark's own join"
 	@echo "make quick   tests of seconds, without a JVM or servers: under two minutes"
 	@echo "make test    everything that a change could break"
-	@echo "make test-all  and more cases of the same (test-long)"
+	@echo "make test-all  also whole programs, kills at random and more cases (test-long)"
 	@echo "make spark-versions  joins, parking, sinks, kills and Connect on each older PySpark: RECORD=1 keeps the result"
 	@echo "make this-python  the same on the installed PySpark, and make quick: for another Python, PYTHON= and VENV="
 	@echo "make bounds  kernels that check bounds: structures, each join, some model and fuzz; bounds-all takes longer"
@@ -25,7 +25,7 @@ demo: $(STAMP)
 	$(BIN)/semistream demo
 
 quick: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 -m "not slow and not spark and not server" tests lab/tests
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not long and not spark and not server" tests lab/tests
 
 # Tests that take the fixture "spark" share one session, so loadgroup keeps them in one of the two processes.
 test: $(STAMP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
@@ -44,8 +45,18 @@ SPARK_SETTINGS = {
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that use a server, and send those of one session, or of one server, to the same test process."""
+    """Mark tests that use a server, and send those of one session, or of one server, to the same test process.
+
+    Of a test that is marked ``sampled(n)``, every case but each n-th is ``long``; without n, every case but the first.
+    """
+    cases: Counter[tuple[object, str]] = Counter()
     for item in items:
+        if sampled := item.get_closest_marker("sampled"):
+            test = (item.parent, item.name.partition("[")[0])
+            (every,) = sampled.args or (len(items),)
+            if cases[test] % every:
+                item.add_marker(pytest.mark.long)
+            cases[test] += 1
         # a test for several servers asks for the one its parameter names
         asked = getattr(getattr(item, "callspec", None), "params", {}).values()
         named = {*getattr(item, "fixturenames", ()), *(one for one in asked if isinstance(one, str))}

@@ -62,6 +62,7 @@ def test_the_wheel_is_the_product_and_nothing_else(wheel: Path) -> None:
     assert not any(name.startswith(("semistream/experiments/", "semistream/benchmarks/")) for name in names)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_wheel_of_the_laboratory(lab_wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(lab_wheel).namelist() if ".dist-info/" not in name}
@@ -158,6 +159,7 @@ def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Clean:
     return made
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_clean_environment_without_spark(clean: Clean) -> None:
     (clean.place / "t.csv").write_text("id,name\n1,apple\n2,fig\n")
@@ -183,6 +185,7 @@ def test_a_clean_environment_without_spark(clean: Clean) -> None:
         assert f"pip install 'semistream[{extra}]'" in message
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_core_is_as_small_and_quick_as_the_page_says(wheel: Path, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "compatibility.md").read_text()
@@ -210,6 +213,7 @@ def _seconds_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_commands_of_the_laboratory_come_with_its_wheel(clean: Clean, lab_wheel: Path) -> None:
     without = clean.run("bench", "joins")
@@ -220,6 +224,7 @@ def test_commands_of_the_laboratory_come_with_its_wheel(clean: Clean, lab_wheel:
     assert "cmesh-3d" in clean.run("experiments", "list").stdout
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_demo_runs_from_the_wheel(clean: Clean) -> None:
     """In a small form: the whole way, from an environment that has what the extra ``demo`` asks for and no more."""

@@ -146,6 +146,7 @@ def test_quix_streams(lookups: Lookups, quix: ModuleType) -> None:
         }  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_quix_application(lookups: Lookups, quix: ModuleType, kafka: Any, tmp_path: Path) -> None:
     """A real application, from a topic to a list."""
     from quixstreams import Application

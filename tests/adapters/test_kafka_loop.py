@@ -47,6 +47,7 @@ def in_client() -> Iterator[Producer]:
     producer.flush(10)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killed_loops_lose_and_double_nothing(tmp_path: Path, in_client: Producer) -> None:
     send(in_client, "sales", 4_000)

@@ -73,6 +73,7 @@ def test_a_plan_without_anything_is_refused(name: str) -> None:
         DemoPlan(**{name: 0})
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_whole_command(spark: SparkSession, tmp_path: Path) -> None:
     outcome = run(*SMALL, "--dir", tmp_path, "--keep", "--algorithm", "meshjoin")
@@ -92,6 +93,7 @@ def test_the_whole_command(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.range(3).count() == 3, "a session that was there before is not stopped"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_wrong_warehouse_is_found_and_nothing_is_left(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -151,6 +153,7 @@ def pairs(spark: SparkSession) -> dict[str, DataFrame]:
     }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("name", "differing"),

@@ -73,6 +73,7 @@ def page(chromium: Browser, show: tuple[Dashboard, Path]) -> Iterator[Page]:
     assert errors == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.spark
 def test_every_control_acts_on_the_running_query(page: Page, show: tuple[Dashboard, Path]) -> None:

@@ -25,6 +25,7 @@ def _kernels() -> None:
     warm_up()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("first", range(0, 3 * CASES, CASES))
 @pytest.mark.usefixtures("_kernels")
 def test_all_joins_agree_with_a_dictionary(first: int) -> None:

@@ -73,6 +73,7 @@ def test_the_join_is_short_and_uses_public_names_only() -> None:
     assert used <= {name for pair in own for name in pair if name}, "a private name that the join does not define"
 
 
+@pytest.mark.long
 def test_it_passes_the_conformance_checks(checked: dict[str, Any]) -> None:
     assert checked["failed"] == {}
     assert checked["count"] > 50

@@ -9,6 +9,7 @@ import pytest
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook" / "join.ipynb"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path) -> None:
     nbclient = pytest.importorskip("nbclient")

@@ -31,6 +31,7 @@ def _bright(chromium: Browser, picture: Path, scheme: str, place: Path) -> float
     return sum(shot.histogram()[170:]) / (shot.width * shot.height)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("picture", sorted(DOCS.glob("*.svg")), ids=lambda path: path.name)
 def test_pictures_are_dark_on_dark_pages(chromium: Browser, picture: Path, tmp_path: Path) -> None:
     """All but three stayed white."""

@@ -61,6 +61,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_join_has_a_page_with_a_figure(site: Path) -> None:
     """A join of our own choice of place has both; for one that is new they are optional."""
@@ -135,6 +136,7 @@ def test_pipeline_files_are_right(page: Path, tmp_path: Path) -> None:
             assert [message for message in wrong if not message.startswith("there is no relation at")] == []
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("page", [page for page in PAGES[1:] if page.stem != "python"], ids=lambda page: page.stem)
@@ -207,6 +209,7 @@ def test_python_of_reference_pages(spark: Any, tmp_path: Path, monkeypatch: pyte
     assert pq.read_table(tmp_path / "unknown_products")["sale"].to_pylist() == [2]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.server

@@ -162,6 +162,7 @@ def test_a_window_leaves_room_for_the_rows_of_few_keys(path, memory):
         assert did.steps < 20
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rows_of_key", [20, 100])
 def test_keys_of_many_rows_are_not_read_again_and_again(tmp_path, rows_of_key):
     random, keys = np.random.default_rng(1), 20_000 // rows_of_key

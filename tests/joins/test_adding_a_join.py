@@ -173,6 +173,7 @@ def checked(package: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return found
 
 
+@pytest.mark.long
 def test_it_is_one_of_the_joins(checked: dict[str, Any]) -> None:
     assert checked["algorithms"] == [*semistream.algorithms(), "forgetful", "tiny"]
     assert "tiny" not in semistream.algorithms(), "it is installed elsewhere only"
@@ -193,6 +194,7 @@ def test_the_tuner_prices_it(checked: dict[str, Any]) -> None:
         assert checked["reserved"][part] == pytest.approx(size, rel=0.01), part
 
 
+@pytest.mark.long
 def test_commands_know_it(package: Path, tmp_path: Path) -> None:
     assert "| `tiny` | one page at a time |" in semistream_command(package, "algorithms", "--markdown")
     size = ("--rows", 5_000, "--batch", 500, "--batches", 2, "--warm-up", 1, "--memory", "400KB")
@@ -202,6 +204,7 @@ def test_commands_know_it(package: Path, tmp_path: Path) -> None:
     assert json.loads(measured)["rates"]["tiny"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_query_on_spark_uses_it(package: Path, tmp_path: Path) -> None:
     """The workers, who have the package as the driver has it, find it by its name."""

@@ -151,6 +151,7 @@ KINDS_AND_PARTS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "part"), KINDS_AND_PARTS)
 def test_every_kind_of_key_in_every_join(kind: str, part: int) -> None:
@@ -170,6 +171,7 @@ def test_every_kind_of_key_in_every_join(kind: str, part: int) -> None:
 rows = st.one_of(st.none(), st.integers(0, 11))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("algorithm", semistream.algorithms())
 @settings(max_examples=30)
 @given(

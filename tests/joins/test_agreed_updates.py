@@ -98,6 +98,7 @@ def _held(join: Join) -> dict[str, int]:
     return {name: size for name, size in join.budget.parts().items() if name not in moving}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shards", [1, 2, 3, 4, 5])
 def test_all_joins_on_one_relation_against_a_dictionary(tmp_path: Path, shards: int) -> None:
     rng = random.Random(shards)

@@ -48,6 +48,7 @@ def as_batch(kind: str, keys: list[Any]) -> pa.RecordBatch:
     return pa.record_batch({"a": pa.array([a for a, _ in keys], pa.int16()), "b": [b for _, b in keys]})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("algorithm", semistream.algorithms())
 @pytest.mark.parametrize("kind", ["text", "two columns"])
 @pytest.mark.parametrize("how", ["inner", "left"])

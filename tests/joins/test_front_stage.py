@@ -43,6 +43,7 @@ def hit_ratios(join, keys, batches: int, rows: int = 20_000) -> list[float]:
     return ratios
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("algorithm", FRONTS)
 def test_hit_ratio_comes_near_that_of_the_most_frequent_tuples(algorithm):
     join = semistream.create(
@@ -55,6 +56,7 @@ def test_hit_ratio_comes_near_that_of_the_most_frequent_tuples(algorithm):
     assert join.budget.peak <= join.budget.total
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("algorithm", EXACT_COUNTS)
 def test_hit_ratio_recovers_when_the_hot_keys_change(algorithm):
     join = semistream.create(
@@ -99,6 +101,7 @@ def test_what_a_front_stage_cannot_do_is_refused():
         semistream.create("front+ssij", relation, on="id", how="inner", deadline=3.0)
 
 
+@pytest.mark.long
 def test_scattered_frequent_tuples_are_better_held_alone_than_in_their_pages():
     """Before SSIJ, the front stage serves more of a stream whose frequent keys lie anywhere than SSIJ's pages do."""
     ratios = {

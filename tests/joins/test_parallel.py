@@ -49,6 +49,7 @@ def rows(table: pa.Table) -> list[tuple]:
     return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=repr)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("algorithm", PARALLEL)
 @pytest.mark.parametrize("slow_part", ["loader", "prober", "cache", "all"])
 def test_exact_whichever_part_is_slow(tmp_path, tables, algorithm, slow_part, monkeypatch):
@@ -124,6 +125,7 @@ def test_an_error_of_the_other_thread_reaches_the_caller(tmp_path, tables, algor
         list(join.process(stream.to_batches()))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("algorithm", PARALLEL)
 @pytest.mark.parametrize("size", [100_000, 300_000])  # longer than the intermediate buffer; than any that was expected
 def test_r_changes_between_the_look_ups_of_long_rows(tmp_path, algorithm, size, monkeypatch):

@@ -91,6 +91,7 @@ JOINED = PAIRS[:: len(PAIRS) // 12]
 """Pairs of which all joins are tried; of the others one, as all read bounds in the same way."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("ours", sorted({ours for ours, _ in PAIRS}, key=str), ids=str)
 def test_bounds_of_any_type_match_what_sql_says(tmp_path: Path, ours: pa.DataType) -> None:
     for theirs in [theirs for key, theirs in PAIRS if key == ours]:

@@ -136,6 +136,7 @@ def test_ssij_behind_a_front_stage_has_its_own_pairs_and_results(relation: Relat
     assert behind.parts["results"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("algorithm", ["cachejoin", "cmeshjoin", "front+inlj", "front+x_hybridjoin", "front+ssij"])
 @pytest.mark.slow
 def test_a_stream_that_goes_on_never_stops_where_both_share_one_buffer(algorithm: str, relation: Relation) -> None:

@@ -80,6 +80,7 @@ def test_pages_of_frequent_keys_are_not_read_again(folder: Path, ranked: Ints) -
     assert pages["x_hybridjoin"] < 0.85 * pages["hybridjoin"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_stored_by_frequency_as_in_the_paper(folder: Path, ranked: Ints) -> None:
     relation = Relation.open(folder / "by frequency")
@@ -163,6 +164,7 @@ def test_without_pinned_pages_it_is_hybridjoin(folder: Path, ranked: Ints) -> No
     assert join.stats.pages_read == pytest.approx(hybrid.stats.pages_read, rel=0.05)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("by_frequency", [False, True])
 @pytest.mark.parametrize("clustered", [True, False])
 @pytest.mark.parametrize("repeats", [(1,), (1, 1, 2, 1, 50, 5)])

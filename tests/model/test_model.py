@@ -54,6 +54,7 @@ TestDriven.settings = settings(
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("first", range(0, 24, EPISODES))
 def test_episodes_from_seeds(first: int) -> None:
     """In a child process: a crash is a failure with a trace, not the end of the tests."""

@@ -50,6 +50,7 @@ def check_in_step(path: Path, version: int | None = None) -> None:
                 assert found.num_rows >= len(expected)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shards", [1, 3])
 def test_random_histories_stay_in_step(tmp_path: Path, shards: int) -> None:
     rng = np.random.default_rng(shards)

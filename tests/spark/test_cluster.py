@@ -111,6 +111,7 @@ def of_pin(request: str) -> bool:
     return "/.pins/" in request
 
 
+@pytest.mark.long
 def test_machines_executors_and_the_store_fail_and_no_row_does(relay: StoreRelay, tmp_path: Path) -> None:
     began = time.monotonic()
 

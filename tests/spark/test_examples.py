@@ -38,6 +38,7 @@ def run(command: list[str], place: Path) -> str:
     return outcome.stdout
 
 
+@pytest.mark.long
 def test_inside_a_declarative_pipeline(tmp_path: Path) -> None:
     place = example("declarative", tmp_path)
     spec = importlib.util.spec_from_file_location("masters_of_declarative", place / "masters.py")
@@ -58,6 +59,7 @@ def test_inside_a_declarative_pipeline(tmp_path: Path) -> None:
     assert revenue.num_rows == len({row["name"] for row in facts})
 
 
+@pytest.mark.long
 def test_over_spark_connect(tmp_path: Path) -> None:
     place = example("connect", tmp_path)
     said = run([sys.executable, "enrich.py"], place)

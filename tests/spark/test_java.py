@@ -57,6 +57,7 @@ def path_without_java(directory: Path) -> str:
     return str(directory)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_runs_on_the_packaged_java_when_there_is_no_other(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}

@@ -67,6 +67,7 @@ def folder() -> Iterator[Path]:
         yield Path(made)
 
 
+@pytest.mark.long
 def test_a_query_where_little_is_allowed(folder: Path) -> None:
     places = [
         Path(sys.base_prefix),

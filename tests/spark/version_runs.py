@@ -28,7 +28,7 @@ RESULTS = ROOT / "docs" / "results" / "versions.json"
 TESTS = Path(__file__).parent / "version_tests.txt"
 OLDER = ("4.0.5", "4.1.4", "4.2.1")
 """The last patch of each older version."""
-QUICK = ["-n", "2", "-m", "not slow and not spark and not server", "tests", "lab/tests"]
+QUICK = ["-n", "2", "-m", "not slow and not long and not spark and not server", "tests", "lab/tests"]
 """The tests of ``make quick``."""
 
 

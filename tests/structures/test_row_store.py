@@ -160,6 +160,7 @@ def test_rows_are_moved_together_when_holes_are_too_small_for_what_is_free() -> 
     assert codec.decode(*store.locate(np.array([1], np.int32))).to_pylist()[0]["b"] == "a" * (3_000 - codec.stride)
 
 
+@pytest.mark.long
 def test_rows_of_steady_lengths_are_seldom_moved() -> None:
     codec = RowCodec(SCHEMAS["varying"])
     random = np.random.default_rng(7)

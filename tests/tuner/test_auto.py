@@ -28,6 +28,7 @@ def stream(rows: int) -> pa.Table:
     return pa.table({"id": pa.array(keys, mask=np.arange(rows) % 97 == 0), "number": np.arange(rows)})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("part", [20, 5])
 @pytest.mark.slow

@@ -34,6 +34,7 @@ def no_constants_of_this_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("SEMISTREAM_DATA", str(tmp_path))
 
 
+@pytest.mark.long
 def test_a_join_is_priced_at_what_it_took(relation, monkeypatch):
     """A clock that ticks when it is asked, once for each batch: the models then give what a tuple took by it."""
     ticks = itertools.count(0.0, 0.2)

@@ -21,6 +21,7 @@ def planned(rate: float, memory: int = 4 * GB, rows: int = 400_000_000, **option
     return plan(rows, 120, rate, memory=memory, constants=DISK, algorithms=["cmeshjoin", "hybridjoin"], **options)
 
 
+@pytest.mark.long
 def test_a_plan_serves_what_was_asked_for_and_no_more_than_that_needs():
     found = planned(500_000)
     assert found.rate >= 500_000
@@ -33,6 +34,7 @@ def test_a_plan_serves_what_was_asked_for_and_no_more_than_that_needs():
         Machines(1, 1).advice(found)
 
 
+@pytest.mark.long
 def test_more_rate_never_needs_fewer_shards():
     shards = [planned(rate).shards for rate in (1_000, 100_000, 300_000, 700_000, 1_500_000, 3_000_000)]
     assert shards == sorted(shards)
@@ -44,6 +46,7 @@ def test_more_memory_never_needs_more_shards():
     assert shards == sorted(shards, reverse=True)
 
 
+@pytest.mark.long
 def test_more_skew_never_needs_more_shards():
     found = [planned(600_000, exponent=exponent) for exponent in (0.4, 0.8, 1.0)]
     shards = [one.shards for one in found]
@@ -92,6 +95,7 @@ def test_an_exponent_that_no_stream_has_is_refused_as_the_tuner_refuses_it():
         tune(synthetic_relation(1_000), "10%", exponent=99)
 
 
+@pytest.mark.long
 def test_what_is_out_of_reach_says_how_far_one_gets():
     with pytest.raises(PlanError, match=r"the maximum is .*/s"):
         planned(1e12, memory=GB // 2)

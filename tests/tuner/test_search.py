@@ -49,6 +49,7 @@ def test_every_split_is_searched():
     assert set(GRIDS) == set(modelled())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("algorithm", modelled())
 def test_split_is_within_a_twentieth_of_the_best_of_a_grid(algorithm):
     costs, grid = costs_of(algorithm), GRIDS[algorithm]

@@ -14,6 +14,7 @@ from semistream.workloads import ZipfKeys
 KEYS = 1_000_000
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("exponent", [0.0, 0.3, 0.6, 0.9, 1.0, 1.2, 1.5])
 @pytest.mark.parametrize("sample", [5_000, 100_000])
 @pytest.mark.slow

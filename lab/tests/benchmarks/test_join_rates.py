@@ -38,6 +38,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["bench", *(str(argument) for argument in arguments)], env={"COLUMNS": "100"})
 
 
+@pytest.mark.long
 def test_every_registered_join_has_a_rate(found: dict[str, Any]) -> None:
     assert list(found["rates"]) + list(found["skipped"]) == semistream.algorithms()
     assert found["skipped"] == {}

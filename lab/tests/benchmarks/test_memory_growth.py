@@ -37,6 +37,7 @@ def relation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare(SPEC, tmp_path_factory.mktemp("memory"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("algorithm", [pytest.param(one, marks=[] if one in FEW else [LONG]) for one in BOUNDED])
 def test_resident_memory_stays_within_the_budget(algorithm: str, relation: Path) -> None:
     growth = measure_apart(algorithm, relation, SPEC, memory="10%")

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.spark
 PLAN = AsOfPlan(rows=4_000, batch_rows=500, batches=2, warm_up=1, fill_rows=0, spark_batches=2, memory="400KB")
 
 
+@pytest.mark.long
 def test_rates_of_four_joins(spark: SparkSession, tmp_path: Path) -> None:
     write_as_of(PLAN, tmp_path)
     build_as_of(spark, PLAN, tmp_path)

@@ -43,6 +43,7 @@ def found(spark: SparkSession, directory: Path) -> dict[str, Any]:
     return result | {"build_seconds": seconds}
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_rates_are_rows_over_the_median_time(found: dict[str, Any]) -> None:
     ours, static = found["joins"]["ours"], found["joins"]["stream_static"]

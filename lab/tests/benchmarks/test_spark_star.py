@@ -36,6 +36,7 @@ def found(spark: SparkSession, directory: Path) -> dict[str, Any]:
     return bench_star(spark, PLAN, directory)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_rates_and_ratios(found: dict[str, Any]) -> None:
     assert (found["products"], found["dimensions"], found["batch"]) == (3_000, 5, 500)

@@ -26,6 +26,7 @@ from semistream_lab.benchmarks.version_rates import RatedVersion, VersionProcess
 PLAN = BenchPlan(rows=20_000, batch_rows=2_000, memory="600KB", batches=3, warm_up=1, fill_rows=1)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_versions_take_turns_and_their_rows_are_compared(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

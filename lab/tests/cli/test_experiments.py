@@ -191,6 +191,7 @@ def test_without_results_of_its_own_a_report_is_of_the_committed_ones(tmp_path: 
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_real_run_is_compared_with_the_model_of_this_machine(tmp_path: Path) -> None:
     done = run("run", "ssij-14", *options(tmp_path), "--device", "real")

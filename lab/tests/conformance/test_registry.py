@@ -45,6 +45,7 @@ def limit() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("check", [*all_checks()])
 def test_conformance(check: Check) -> None:
     check()

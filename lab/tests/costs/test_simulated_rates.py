@@ -39,6 +39,7 @@ def measured(
     return rate, model
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("share", [pytest.param(0.01, marks=LONG), 0.03, pytest.param(0.1, marks=LONG)])
 @pytest.mark.parametrize("algorithm", modelled())
 def test_model_is_within_a_tenth_of_a_simulated_run(algorithm, share):

@@ -50,6 +50,7 @@ def ratios(outcome: Outcome, first: str, second: str, facet: str = "") -> dict[f
     return found
 
 
+@pytest.mark.long
 def test_cmeshjoin_gains_what_its_model_says(measured: Measured) -> None:
     outcome = measured("cmesh-3d")
     for names in (tuned("CMESHJOIN", "MESHJOIN"), published("CMESHJOIN", "MESHJOIN")):
@@ -91,6 +92,7 @@ def test_joins_hold_as_many_tuples_as_the_papers_say(measured: Measured) -> None
         assert record["budget"] < 5e6
 
 
+@pytest.mark.long
 def test_ssij_gains_more_with_many_rows_a_key_and_with_tuned_thresholds(measured: Measured) -> None:
     outcome = measured("ssij-7", lambda sample: sample.point.task == "rate")
     facet = "memory 10%"

@@ -35,6 +35,7 @@ def drive(
 SEEK, TRANSFER = 0.0085, 2e-5
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("jitter", [0.0, 0.9])
 @pytest.mark.parametrize("share", [0.25, 0.85])
 @pytest.mark.slow

@@ -44,6 +44,7 @@ def flip(file: Path, bit: int) -> None:
         opened.write(bytes([byte ^ 1 << bit % 8]))
 
 
+@pytest.mark.sampled(3)
 def test_every_flipped_bit_is_detected_and_mended_by_itself(specimen: Specimen) -> None:
     for name, bit in specimen.bits(BITS, seed=len(specimen.sound)):
         flip(specimen.path / name, bit)
@@ -74,6 +75,7 @@ def damages(name: str, content: bytes, generator: np.random.Generator) -> Iterat
         yield "a page twice", b"".join([pages[0], pages[0], *pages[2:]])
 
 
+@pytest.mark.sampled(3)
 def test_other_damage_is_detected_and_mended_from_a_copy(specimen: Specimen) -> None:
     generator = np.random.default_rng(5)
     for name, content in sorted(specimen.sound.items()):

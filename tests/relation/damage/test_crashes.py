@@ -248,6 +248,7 @@ def check_after(path: Path, case: Case, *, damaged: bool, done: bool = False) ->
                                     table(3, 1, "after"))  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_a_crash_before_every_change(tmp_path, base, name):
     case, root = CASES[name], tmp_path / "work"
@@ -276,6 +277,7 @@ def test_a_crash_before_every_change(tmp_path, base, name):
     assert len(checked) > 4
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_no_room_for_any_change(tmp_path, base, name):
     """An error that says what and what to do; nothing is damaged, and nothing is left that vacuum does not remove."""

@@ -58,6 +58,7 @@ def counted(table: pa.Table) -> Counter[str]:
     return Counter(repr(row) for row in table.to_pylist())
 
 
+@pytest.mark.sampled
 def test_relation_holds_the_tables_rows(database: Database) -> None:
     fill(database, [*ROWS, (None, "no key", 0.0)])
     with relation_in_database(database, TABLE, "id", page_size=4096) as relation:
@@ -81,6 +82,7 @@ def test_relation_holds_the_tables_rows(database: Database) -> None:
         relation.read(np.array([0]), frames)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("algorithm", ["inlj", "hybridjoin", "cachejoin", "meshjoin", "ssij"])
 def test_joins_are_those_of_the_oracle(database: Database, algorithm: str, tmp_path: Path) -> None:
     if algorithm not in semistream.algorithms():

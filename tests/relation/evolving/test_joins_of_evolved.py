@@ -55,6 +55,7 @@ def evolved_cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], C
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("algorithm", ["adaptivejoin", "cachejoin", "inlj", "oracle", "ssij"])
 def test_joins_of_a_relation_with_several_layouts(
     algorithm: str, evolved_cases: Callable[[str], Case], monkeypatch: pytest.MonkeyPatch

@@ -215,6 +215,7 @@ class Model:
             assert row == {**{name: there.get(name) for name in names}, "found": number in self.rows}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(7))
 def test_random_changes_against_a_dictionary(seed: int, tmp_path: Path) -> None:
     random_changes(seed, tmp_path, 25)

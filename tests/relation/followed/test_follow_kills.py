@@ -121,6 +121,7 @@ def changes(table: str, root: Path, commits: int) -> int:
     return disk.count
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("commits", [0, 1, 2])
 def test_a_crash_before_every_change(tmp_path, table, states, commits):
     root = tmp_path / "work"
@@ -142,6 +143,7 @@ def test_a_crash_before_every_change(tmp_path, table, states, commits):
             raise AssertionError(f"{kind} before change {stop} of {count}: {sorted(os.listdir(root))}") from error
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("commits", [0, 1])
 def test_no_room_for_any_change(tmp_path, table, states, commits):
     root = tmp_path / "work"
@@ -161,6 +163,7 @@ def test_no_room_for_any_change(tmp_path, table, states, commits):
     assert refusals > 4
 
 
+@pytest.mark.long
 def test_truly_killed(tmp_path, table, states):
     root = tmp_path / "work"
     count = changes(table, root, 1)

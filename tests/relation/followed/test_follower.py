@@ -23,6 +23,7 @@ from semistream.relation.updates import compact, history, vacuum
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_random_histories(tmp_path, kind, seed):

@@ -47,6 +47,7 @@ def test_versions_of_r_and_replays(spark: SparkSession, tmp_path: Path, hold: bo
     assert seen.tries[2][-1] == expected(tables[2], now)
 
 
+@pytest.mark.long
 def test_workers_killed_cost_no_row(spark: SparkSession, tmp_path: Path) -> None:
     table = build(tmp_path / "r", history(), shards=2)
     tables = give(tmp_path, range(6))
@@ -71,6 +72,7 @@ def test_workers_killed_cost_no_row(spark: SparkSession, tmp_path: Path) -> None
     assert seen.rows() == sum((expected(one, table) for one in tables), Counter())
 
 
+@pytest.mark.long
 def test_facts_older_than_the_first_version_wait_for_it(spark: SparkSession, tmp_path: Path) -> None:
     """They are parked until a version of R has an earlier row; rows with a NULL time are not."""
     late = build(tmp_path / "r", history(first=1), shards=2)

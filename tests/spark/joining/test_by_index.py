@@ -36,6 +36,7 @@ def expected(table: pa.Table, column: str, values: list[str]) -> list[tuple[Any,
     return sorted((value, number) for value in values for number in rows.get(value, ()))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("hold", [True, False])
 def test_an_index_on_a_stream_follows_updates_of_the_relation(spark: SparkSession, tmp_path: Path, hold: bool) -> None:
     """Unique values (one row per key, a warm cache or held whole), and values with several rows."""

@@ -48,6 +48,7 @@ def rows_of(joined: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, joined.collect()))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("on_missing", ["null", "drop", "dead_letter"])
 def test_the_same_rows_and_counters_as_of_whole_rows(
     sales: DataFrame, relation: Path, on_missing: str, monkeypatch: pytest.MonkeyPatch
@@ -91,6 +92,7 @@ def test_parts_go_by_their_own_number(spark: SparkSession, sales: DataFrame, rel
         assert others.union(joined).where("price IS NULL").count() == expected
 
 
+@pytest.mark.long
 def test_a_version_with_several_rows_a_key_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "r"
     hot = next(int(key) for key in ZipfKeys(65_000, 1.0, "random", seed=9).hottest(9) if key < 60_000)
@@ -109,6 +111,7 @@ def test_a_version_with_several_rows_a_key_is_refused(spark: SparkSession, tmp_p
     assert facts.where(f"id = {hot} AND price = 2").count() == facts.where(f"id = {hot} AND price = 1").count() > 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{}, {"algorithm": "inlj"}], ids=["keys", "rows"])
 def test_micro_batches_run_what_the_first_has_compiled(
     spark: SparkSession, tmp_path: Path, options: dict[str, str]

@@ -30,6 +30,7 @@ def relation(tmp_path: Path) -> Path:
     return tmp_path / "r"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{"hold": True}, {"hold": False}, {"algorithm": "hybridjoin"}], ids=str)
 def test_a_query_keeps_its_columns(
     spark: SparkSession, tmp_path: Path, relation: Path, options: dict[str, Any]

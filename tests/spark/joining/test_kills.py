@@ -42,6 +42,7 @@ def relation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_products(tmp_path_factory.mktemp("killed") / "products")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("held", [False, True])
 def test_workers_killed_at_random_cost_no_row(spark: SparkSession, relation: Path, tmp_path: Path, held: bool) -> None:
     rng = random.Random(4)
@@ -82,6 +83,7 @@ def test_workers_killed_at_random_cost_no_row(spark: SparkSession, relation: Pat
     assert len(killed) == (KILLS or 4)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("held", [False, True])
 def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, tmp_path: Path, held: bool) -> None:
     """And, with R being updated all the while, no micro-batch has rows of two versions."""

@@ -177,6 +177,7 @@ class Failing(BatchSink[Any]):
         return self.sink.commit(staging, receipts, query, batch)
 
 
+@pytest.mark.sampled
 @pytest.mark.spark
 @pytest.mark.parametrize("after", [False, True])
 def test_dead_letters_are_there_once(
@@ -253,6 +254,7 @@ def test_a_parked_row_comes_with_its_late_partner_once(spark: SparkSession, tmp_
     assert seen.batches[2] == [expected]
 
 
+@pytest.mark.sampled
 @pytest.mark.spark
 @pytest.mark.parametrize("after", ["null", "drop", "dead_letter"])
 def test_a_parked_row_leaves_when_its_time_is_over(

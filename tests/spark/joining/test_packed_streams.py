@@ -31,6 +31,7 @@ def relation(spark: SparkSession, tmp_path: Path) -> Path:
     return tmp_path / "r"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{"hold": True}, {"hold": False}], ids=str)
 def test_versions_with_other_packings(
     spark: SparkSession, tmp_path: Path, relation: Path, options: dict[str, Any]

@@ -50,6 +50,7 @@ def products(spark: SparkSession) -> DataFrame:
     return spark.range(2000).selectExpr("id", "id * 2 AS price", "concat('product ', id) AS name")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("how", "algorithm"),
     [("left", "cachejoin"), ("inner", "cachejoin"), ("left", "hybridjoin"), ("left", "ssij")],

@@ -106,6 +106,7 @@ def test_one_shard_and_chosen_columns(spark: SparkSession, tmp_path: Path) -> No
 DATES = "date '2024-02-29' + CAST(id % 900 - 450 AS int)"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("key", "bound"),
     [
@@ -214,6 +215,7 @@ def test_a_replay_reads_the_version_of_its_first_attempt(spark: SparkSession, tm
     assert seen.tries[2][-1] == expected(tables[2], new)
 
 
+@pytest.mark.long
 def test_workers_killed_cost_no_row(spark: SparkSession, tmp_path: Path) -> None:
     master = build(tmp_path / "r", shards=2)
     tables = give(tmp_path, range(8))
@@ -252,6 +254,7 @@ def test_dead_letters(spark: SparkSession, relation: tuple[Path, pa.Table], tmp_
     assert seen.rows() == Counter(wanted)
 
 
+@pytest.mark.long
 def test_parked_ranges_find_rows_that_come_later(spark: SparkSession, tmp_path: Path) -> None:
     """Rows of a later version, with another number of shards; ranges that stay empty leave when their time is over."""
     half = build(tmp_path / "r", shards=2, first=ROWS // 2)

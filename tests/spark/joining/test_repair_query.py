@@ -26,6 +26,7 @@ pytestmark = pytest.mark.spark
 PAGE, KEYS = 512, 600
 
 
+@pytest.mark.long
 def test_a_query_goes_on_after_the_repair(spark: SparkSession, tmp_path: Path) -> None:
     master = pa.table({"id": np.arange(KEYS), "name": [f"name {key}" for key in range(KEYS)]})
     pq.write_table(master, tmp_path / "master.parquet")

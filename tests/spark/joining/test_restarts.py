@@ -71,6 +71,7 @@ def partitions_of_state(query: StreamingQuery) -> list[int]:
     return [operator["numShufflePartitions"] for operator in query.lastProgress["stateOperators"]]
 
 
+@pytest.mark.long
 def test_parked_rows_outlive_changes_of_columns_and_shards(spark: SparkSession, tmp_path: Path) -> None:
     seen: Counter[tuple[int, ...]] = Counter()
 
@@ -117,6 +118,7 @@ def test_parked_rows_outlive_changes_of_columns_and_shards(spark: SparkSession, 
     assert seen == Counter((*row, row[0] * 10 + 3) for row in expected)
 
 
+@pytest.mark.long
 def test_a_replay_reads_its_version_whatever_became_of_the_relation(spark: SparkSession, tmp_path: Path) -> None:
     seen: dict[int, list[set[int]]] = {}
     relation = tmp_path / "r"

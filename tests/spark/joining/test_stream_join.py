@@ -120,6 +120,7 @@ def algorithms_and_hows() -> Iterator[ParameterSet]:
         seen.add(traits)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("algorithm", "how"), [*algorithms_and_hows()])
 def test_streaming_query_equals_sparks_batch_join(
     spark: SparkSession,
@@ -169,6 +170,7 @@ def test_empty_stream(spark: SparkSession, relation: str) -> None:
     assert semistream.join(empty, relation, on="id", memory="1MB").count() == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("r_key", "s_key"),
     [

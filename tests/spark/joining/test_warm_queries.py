@@ -33,6 +33,7 @@ def hit_ratio(counters: dict[str, Any]) -> float:
     return float(counters["cache_hits"] / counters["rows_done"])
 
 
+@pytest.mark.long
 def test_hit_ratio_rises_and_stays_within_the_bound(spark: SparkSession, relation: Path, tmp_path: Path) -> None:
     with feed(spark, relation, tmp_path / "warm") as warm, feed(spark, relation, tmp_path / "cold", warm=False) as cold:
         counted = [warm.add(number) for number in range(10)]
@@ -68,6 +69,7 @@ def test_caches_are_gone_when_the_query_ends(spark: SparkSession, relation: Path
     assert not any(cache.exists() for cache in caches)
 
 
+@pytest.mark.long
 def test_caches_outlive_the_workers(spark: SparkSession, relation: Path, tmp_path: Path) -> None:
     with feed(spark, relation, tmp_path) as fed:
         ratios = [hit_ratio(fed.add(number)) for number in range(5)]
@@ -82,6 +84,7 @@ def test_caches_outlive_the_workers(spark: SparkSession, relation: Path, tmp_pat
     assert ratios[-1] > ratios[0] + 0.15, ratios
 
 
+@pytest.mark.long
 def test_a_new_version_is_never_served_from_an_old_cache(spark: SparkSession, relation: Path, tmp_path: Path) -> None:
     ids = np.arange(ROWS)
     path = tmp_path / "products"

@@ -114,6 +114,7 @@ def asked(address: str, query: str) -> list[Any]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.server
 def test_every_query_of_the_dashboard_answers(prometheus: str) -> None:

@@ -127,6 +127,7 @@ def test_example_of_orders(spark: SparkSession, tmp_path: Path) -> None:
     assert DeltaTable(place / "out/facts").to_pyarrow_table().num_rows == 60
 
 
+@pytest.mark.long
 def test_dead_letters_are_the_rows_that_came_in(spark: SparkSession, tmp_path: Path) -> None:
     place = example("orders", tmp_path)
     build_orders(place)
@@ -164,6 +165,7 @@ def test_dead_letters_are_the_rows_that_came_in(spark: SparkSession, tmp_path: P
     assert set(letters["missing_in"].to_pylist()) == {"products"}
 
 
+@pytest.mark.long
 def test_example_of_sales(spark: SparkSession, tmp_path: Path) -> None:
     place = example("sales", tmp_path)
     spec = importlib.util.spec_from_file_location("masters", place / "masters.py")

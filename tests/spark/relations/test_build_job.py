@@ -63,6 +63,7 @@ def test_build_equals_the_local_build(spark: SparkSession, tmp_path: Path) -> No
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("expression", "count"),
     [
@@ -161,6 +162,7 @@ class AlwaysFails(ShardTask):
         yield from reports
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("existing", [False, True])
 def test_a_failed_build_leaves_no_relation(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: bool

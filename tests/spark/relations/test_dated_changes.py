@@ -66,6 +66,7 @@ def at(second: int) -> str:
     return f"1970-01-01T00:00:{second:02}Z"
 
 
+@pytest.mark.long
 def test_changes_make_history_once(spark: SparkSession, tmp_path: Path, products: Path) -> None:
     feeding = tmp_path / "in"
     send(

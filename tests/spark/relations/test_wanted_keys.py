@@ -98,6 +98,7 @@ def test_composite_and_text_keys_dates_and_indexes(tmp_path: Path, pages: list[i
         read(tmp_path / "r", [], by="shop")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_sql_reads_views_and_looks_up_keys_of_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     rows = pa.table({"id": np.arange(900), "name": [f"n{i}" for i in range(900)], "kind": np.arange(900) % 100})

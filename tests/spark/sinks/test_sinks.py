@@ -65,6 +65,7 @@ def test_rows_come_back_as_they_went(server: Server, table_name: str) -> None:
     assert rows == expected
 
 
+@pytest.mark.sampled
 def test_replay_changes_nothing(server: Server, table_name: str) -> None:
     def sink(**options: Any) -> DatabaseSink:
         return DatabaseSink(server.url, table_name, password=server.password, **options)
@@ -83,6 +84,7 @@ def test_replay_changes_nothing(server: Server, table_name: str) -> None:
     assert [row["id"] for row in stored(server, table_name)] == [1, 2, 3, 4]
 
 
+@pytest.mark.sampled
 def test_queries_are_told_apart_by_all_of_their_names(server: Server, table_name: str) -> None:
     sink = DatabaseSink(server.url, table_name, password=server.password)
     names = ["daily", "daily ", "q" * 200, "q" * 201, "q" * 202]
@@ -109,6 +111,7 @@ def test_keys_of_text_are_told_apart_by_case_and_several_columns(server: Server,
     assert len(stored(server, table_name)) == 3
 
 
+@pytest.mark.sampled
 def test_batch_that_fails_leaves_nothing(server: Server, table_name: str) -> None:
     sink = DatabaseSink(server.url, table_name, password=server.password)
     sink.write(batch(1), "q", 0)
@@ -231,6 +234,7 @@ def run(spark: SparkSession, files: Path, folder: Path, sink: BatchSink, rerun: 
     query.awaitTermination()
 
 
+@pytest.mark.sampled
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["delta", *DATABASES])
 def test_query_that_is_stopped_before_its_commit(

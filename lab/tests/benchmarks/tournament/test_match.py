@@ -48,6 +48,7 @@ def found(directory: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_all_take_part_and_are_right(found: dict[str, Any]) -> None:
     (point,) = found["points"]
     assert found["skipped"] == {}
@@ -85,6 +86,7 @@ def test_raw_results_and_a_picture_are_kept(directory: Path, found: dict[str, An
     assert len(peer_chart(found)["concat"]) == 1
 
 
+@pytest.mark.long
 def test_data_is_made_once_and_points_are_swept(directory: Path, found: dict[str, Any]) -> None:
     before = {path: path.stat().st_mtime_ns for path in directory.glob("20000x128-seed-1/*")}
     result = run(directory, *OPTIONS, "--only", "device_limit", "--sweep", "zipf=0,1.2")
@@ -115,6 +117,7 @@ def test_points_of_a_sweep_that_is_interrupted_are_kept(
     assert kept["planned"] == 2
 
 
+@pytest.mark.long
 def test_a_missing_package_is_named_and_left_out(
     directory: Path, found: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +196,7 @@ def test_names_and_points() -> None:
     assert all(issubclass(contestant(name), CachedStore) for name in ("sqlite", "lmdb", "rocksdb"))
 
 
+@pytest.mark.long
 def test_a_catalogue_with_absent_keys(directory: Path) -> None:
     """Rows of any width, a third of the stream without a match; stores of fixed rows do not take part."""
     only = ("adaptivejoin", "duckdb", "device_limit")

@@ -36,6 +36,7 @@ def rate(run: Run) -> float:
     return sum(window.done.rows_done for window in windows) / sum(window.seconds for window in windows)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [

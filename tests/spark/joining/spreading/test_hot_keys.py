@@ -64,6 +64,7 @@ def run(spark: SparkSession, relation: Path, folder: Path, on_missing: str) -> l
     return [one for one in found if one is not None and one["rows_in"]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("on_missing", ["null", "dead_letter"])
 def test_hot_keys_are_spread(spark: SparkSession, relation: Path, tmp_path: Path, on_missing: str) -> None:
     keys: dict[int, int | None] = {}

@@ -90,6 +90,7 @@ LEFT, MIXED, OTHERS = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("large", "hows"),
     [
@@ -124,6 +125,7 @@ def test_a_star_is_what_duckdb_says(sales: DataFrame, star: Path, hows: tuple[st
     assert len(expected) > 500
 
 
+@pytest.mark.long
 def test_dead_letters_of_a_star_are_those_of_a_chain(sales: DataFrame, star: Path) -> None:
     def dimensions(hold: bool | None) -> list[tuple[Path, dict[str, Any]]]:
         return [

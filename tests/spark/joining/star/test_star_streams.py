@@ -119,6 +119,7 @@ def running(spark: SparkSession, folder: Path, relations: Path) -> Iterator[Star
         star.query.stop()
 
 
+@pytest.mark.long
 def test_versions_of_a_dimension_change_between_micro_batches(spark: SparkSession, tmp_path: Path) -> None:
     relations = build(tmp_path, shards=1)
     with running(spark, tmp_path / "query", relations) as star:
@@ -145,6 +146,7 @@ def test_versions_of_a_dimension_change_between_micro_batches(spark: SparkSessio
     star.check(spark, lambda number, day: 1000 + day if number >= 2 and day in (3, 5) else day // 7)
 
 
+@pytest.mark.long
 def test_eight_tasks_on_two_shards_with_hot_keys_and_kills(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
