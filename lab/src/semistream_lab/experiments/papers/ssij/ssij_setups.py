@@ -18,8 +18,8 @@ __all__ = [
 PAPER = "SSIJ"
 SSIJ, EQUAL_SSIJ, TUNED_SSIJ = "SSIJ, as published", "SSIJ, equal bytes", "SSIJ, tuned"
 AUTHORS, MESH, TUNED_MESH = "MESHJOIN, as published", "MESHJOIN, equal bytes", "MESHJOIN, tuned"
-INPUT_BYTES, WAITING_BYTES = 40, 80
-"""Bytes that a stream tuple of 20 bytes takes in SSIJ until it is looked up, and while it waits."""
+INPUT_BYTES = 40
+"""Bytes that a stream tuple of 20 bytes takes in SSIJ until it is looked up."""
 LESS = (
     "R, memory, thresholds, maxScan and the seek time of the disk are a twentieth of the paper's, so passes, buffers "
     "and runs keep their proportion. As published: Table II, all utility cleared after a join phase. Tuned: the "
@@ -70,13 +70,12 @@ def table_two(part: float, memory: float, workload: Workload) -> dict[str, Any]:
 
 
 def bytes_of_table_two(table: Mapping[str, Any], stream_bytes: int) -> int:
-    """Return the bytes of the tuples in both buffers when a join phase begins with the thresholds of a Table II."""
-    more = stream_bytes - 20
-    return int(table["input_tuples"] * (INPUT_BYTES + more) + table["buffer_tuples"] * (WAITING_BYTES + more))
+    """Return the tuples' own bytes, without any pointer, when a join phase begins with the thresholds of Table II."""
+    return int((table["input_tuples"] + table["buffer_tuples"]) * stream_bytes)
 
 
 def _that_fit(table: dict[str, Any], memory: float, workload: Workload) -> dict[str, Any]:
-    """Return Table II without its thresholds if memory cannot hold that many tuples.
+    """Return Table II without its thresholds if that many tuples are larger than the memory.
 
     The join then begins a phase with the tuples that half of its memory holds, and looks up a tenth together.
     """
