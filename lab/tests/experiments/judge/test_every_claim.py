@@ -28,7 +28,7 @@ def _record(y: float, metric: str) -> dict[str, Any]:
     """What a measurement has, whatever was measured."""
     return {
         "rate": y, "counting": y, metric: y, "model": None, "hit_ratio": 0.5, "io_share": 0.5, "late": 0, "tuples": 10,
-        "counts": dict.fromkeys(COUNTS, 1000), "options": {"pinned_pages": 10, "partition_pages": 10},
+        "counts": dict.fromkeys(COUNTS, 1000), "options": {"pinned_pages": 10, "partition_pages": 10, "partitions": 10},
         "waiting_bytes": 58, "join_phases": 5,
         "memory_parts": {"stream table": 58_000, "read buffer": 1_000_000}, "longest": 1.0, "sustained": y,
         "nominal": 1000.0,
