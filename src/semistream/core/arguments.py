@@ -20,9 +20,10 @@ def listed(names: str | Iterable[str]) -> tuple[str, ...]:
     """
     if isinstance(names, str):
         return (names,)
-    found = tuple(names) if isinstance(names, Iterable) and not isinstance(names, bytes) else None
+    given: object = names  # callers without types may give anything
+    found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, bytes) else None
     if found is None or not all(isinstance(name, str) for name in found):
-        raise ValueError(f"names of columns must be text, or a list of texts, not {names if found is None else found}")
+        raise ValueError(f"names of columns must be text, or a list of texts, not {given if found is None else found}")
     return found
 
 

@@ -96,7 +96,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
     ([500.0, 1000.0, 2000.0, 5000.0], [1500.0, 2000.0, 3000.0, 4000.0])
     """
     powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
-    digits = (1, 2, 5) if high / low < 1e4 else (1,)
+    digits: tuple[float, ...] = (1, 2, 5) if high / low < 1e4 else (1,)
     if high / low < 6:
         digits = (1, 1.5, 2, 3, 4, 5, 7)
     return [digit * power for power in powers for digit in digits if low <= digit * power <= high]
