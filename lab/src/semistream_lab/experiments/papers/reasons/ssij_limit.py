@@ -47,7 +47,7 @@ def table_two_limit(fraction: float, rows_per_key: int = KEY_ROWS) -> float:
     cached = int(memory / PAGE_BYTES / (pages / groups))
     served = table["buffer_tuples"] / (1.0 - float(shares[:cached].sum())) + table["input_tuples"]
     wanted = pages / groups * float(-np.expm1(-served * shares[cached:]).sum())
-    return (served / min(wanted, pages)) / (memory / _WAITING / pages)
+    return float(served / min(wanted, pages) / (memory / _WAITING / pages))
 
 
 _IDEAL = (
