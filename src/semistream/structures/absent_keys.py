@@ -23,7 +23,7 @@ from semistream.relation.filters.key_filter import (
 )
 from semistream.relation.relation import Relation
 from semistream.relation.storage.manifest import Manifest
-from semistream.structures.array_source import ArraySource, Notes
+from semistream.structures.array_source import Notes
 from semistream.structures.hot.hot_rows import HotRows
 
 __all__ = ["AbsentKeys"]
@@ -133,14 +133,14 @@ class AbsentKeys:
                 best, least = size, other
         return best, best != self.size
 
-    def recall(self, arrays: ArraySource | None, most: int) -> None:
+    def recall(self, arrays: object, most: int) -> None:
         """Read the filter that the process before found worth its memory, if it takes at most ``most`` bytes."""
         if isinstance(arrays, Notes) and self._wanted and (planes := arrays.note(_NOTE)):
             for size in self._possible():
                 if planes == str(size.planes) and _reserved(size) <= most:
                     self.load(size)
 
-    def remember(self, arrays: ArraySource | None, size: FilterSize | None) -> None:
+    def remember(self, arrays: object, size: FilterSize | None) -> None:
         """Note for the next process what is worth its memory; this one cannot change the sizes of its arrays."""
         if isinstance(arrays, Notes):
             arrays.leave_note(_NOTE, "" if size is None else str(size.planes))

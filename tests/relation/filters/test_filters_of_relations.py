@@ -183,7 +183,7 @@ def test_damaged_filters_are_not_used(tmp_path: Path, which: str, what: str) -> 
             file.write_bytes(content)
         assert load_filters(relation.place, [shard.filter for shard in relation.stored.shards], 6) is None
         with forced_filters(), relation.lookups("1MB") as lookups:
-            found = lookups.get([3 * key - 50 for key in range(COUNT + 1)] + [1], found="there")
+            found = lookups.get([3 * key - 50 for key in range(COUNT + 1)] + [2], found="there")
         assert found["there"].to_pylist() == [True] * (COUNT + 1) + [False]
         if which == "added":  # a writer cannot know which keys were added before
             relation.upsert(table("integer", [COUNT + 1]))

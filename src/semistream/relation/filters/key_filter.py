@@ -54,7 +54,10 @@ class KeyFilter:
     """
 
     def __init__(self, segments: Segments, last_count: int, planes: int, added: Ints) -> None:
-        self._segments = Segments(*map(frozen, segments))
+        s = segments
+        self._segments = Segments(
+            frozen(s.first), frozen(s.kind), frozen(s.upper_at), frozen(s.lower_at), frozen(s.upper), frozen(s.lower)
+        )
         self._last_count, self._planes = last_count, planes
         self.added = added
 

@@ -145,12 +145,12 @@ def pack_segments(keys: Ints, shapes: Words, upper: Words, lower: Words) -> tupl
 @kernel
 def keep_planes(source: Words, shapes: Words, planes: int, target: Words, ends: NDArray[np.uint32]) -> Int:
     """Copy the first planes of each segment's low bits, and write where they end; return the words copied."""
-    read, written = 0, 0
+    read, written = np.int64(0), np.int64(0)
     for segment in range(shapes.size):
         count = np.int64(shapes[segment] & np.uint64(0xFFFF))
         low = np.int64((shapes[segment] >> np.uint64(24)) & np.uint64(0xFF))
         each = (count + 63) // 64
-        kept = min(low, planes) * each
+        kept = (low if low < planes else np.int64(planes)) * each
         target[written : written + kept] = source[read : read + kept]
         read += low * each
         written += kept
@@ -207,7 +207,7 @@ def find_keys(s: Segments, last_count: int, planes: int, keys: Ints, found: Bool
         place = _after_zeros(s.upper, begin, end, high)
         if place < 0:
             continue
-        kept, each = min(low, planes), (count + 63) // 64
+        kept, each = low if low < planes else np.int64(planes), (count + 63) // 64
         wanted = (value & ((_ONE << np.uint64(low)) - _ONE)) >> np.uint64(low - kept)
         while place < (end - begin) * 64 and (s.upper[begin + (place >> 6)] >> np.uint64(place & 63)) & _ONE != _ZERO:
             number = place - np.int64(high)
