@@ -201,7 +201,28 @@ def _versions() -> str:
     return _table("PySpark | Python | representative tests | tests of `make quick` | day", 5, rows)
 
 
+def _as_of() -> str:
+    found = _read("as-of")
+    names = {
+        "ours": "`semistream.join(…, as_of=…)`",
+        "equality": "our join on equality, as many rows",
+        "spark_as_of": "Spark's `LEFT ASOF JOIN`",
+        "spark_filter": "Spark's join on equality, and a filter",
+    }
+    rows = [
+        (
+            names[name],
+            f"{one['median_seconds']:.2f} s",
+            f"{_rate(one['rows_per_second'])} rows/s",
+            "" if name == "ours" else f"**{_ratio(found['ours'] / one['rows_per_second'])}**",
+        )
+        for name, one in found["joins"].items()
+    ]
+    return _table("join | micro-batch | rate | as of, in comparison", 1, rows) + _measured(found)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "as-of": _as_of,
     "grid": _grid,
     "memory": lambda: _memory("memory"),
     "memory-wide": lambda: _memory("memory-wide"),
