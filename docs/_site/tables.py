@@ -221,6 +221,41 @@ def _as_of() -> str:
     return _table("join | micro-batch | rate | as of, in comparison", 1, rows) + _measured(found)
 
 
+def _packed() -> str:
+    rows = []
+    for point in _read("peers-packed")["points"]:
+        packed, plain = (point["contestants"][name] for name in ("adaptivejoin", "adaptivejoin_plain"))
+        rates = point["rates"]
+        rows.append(
+            (
+                f"{point['spec']['layout']}, {point['rows'] / 1e6:.0f} M rows",
+                f"{point['batch']:,}",
+                f"{_rate(rates['adaptivejoin'])} tuples/s",
+                f"{_rate(rates['adaptivejoin_plain'])} tuples/s",
+                f"**{_ratio(rates['adaptivejoin'] / rates['adaptivejoin_plain'])}**",
+                *(f"{one['hit_ratio']:.0%}, {one['pages_a_batch'] / 1e3:.1f} k" for one in (packed, plain)),
+            )
+        )
+    head = "R | batch | packed | plain | ratio | packed: hits, pages per batch | plain: hits, pages per batch"
+    return _table(head, 2, rows) + _measured(_read("peers-packed"))
+
+
+def _absent() -> str:
+    found = _read("peers-absent")
+    (point,) = found["points"]
+    names = {"adaptivejoin": "`adaptivejoin`", "adaptivejoin_unfiltered": "the same without filters"}
+    rows = [
+        (
+            names[name],
+            f"{_rate(point['rates'][name])} tuples/s",
+            f"{one['pages_a_batch'] / 1e3:.1f} k",
+            f"{one['hit_ratio']:.0%}",
+        )
+        for name, one in point["contestants"].items()
+    ]
+    return _table("contestant | rate | pages per batch | hits", 1, rows) + _measured(found)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "as-of": _as_of,
     "grid": _grid,
@@ -228,6 +263,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "memory-wide": lambda: _memory("memory-wide"),
     "peers-100k": lambda: _peers("peers-100k"),
     "peers-1m": lambda: _peers("peers-1m"),
+    "peers-absent": _absent,
+    "peers-packed": _packed,
     "service-rates": _service_rates,
     "spark": _spark,
     "spark-fixed": _spark_fixed,
