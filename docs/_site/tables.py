@@ -43,6 +43,10 @@ def _bytes(number: float) -> str:
     return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{number / 1e6:.1f} MB"
 
 
+def _seconds(seconds: float) -> str:
+    return f"{1e6 * seconds:.0f} µs" if seconds < 1e-3 else f"{1e3 * seconds:.1f} ms"
+
+
 def _table(head: str, left: int, rows: Iterable[Iterable[str]]) -> str:
     """Return a Markdown table, of which the first ``left`` columns are text."""
     names = head.split("|")
@@ -256,9 +260,36 @@ def _absent() -> str:
     return _table("contestant | rate | pages per batch | hits", 1, rows) + _measured(found)
 
 
+def _lookup() -> str:
+    found = _read("lookup")["latency"]
+    rows = [
+        (state, *(_seconds(found[state][size][part]) for size in found[state] for part in ("p50", "p99")))
+        for state in found
+    ]
+    sizes = [f"{int(size):,} key{'s' * (size != '1')}: {part}" for size in found["warm"] for part in ("p50", "p99")]
+    return _table(" | ".join(("keys", *sizes)), 1, rows) + _measured(_read("lookup"))
+
+
+def _version_rates() -> str:
+    found = _read("version-rates")
+    rows = [
+        (
+            version,
+            f"{_rate(one['rows_per_second'])} rows/s",
+            f"{one['median_seconds']:.2f} s",
+            f"{found['over'][version]:.2f} ×",
+            "differ" if version in found["differing"] else "equal",
+        )
+        for version, one in sorted(found["versions"].items())
+    ]
+    head = f"PySpark | rate | micro-batch | relative to {found['newest']} | rows"
+    return _table(head, 1, rows) + _measured(found)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "as-of": _as_of,
     "grid": _grid,
+    "lookup": _lookup,
     "memory": lambda: _memory("memory"),
     "memory-wide": lambda: _memory("memory-wide"),
     "peers-100k": lambda: _peers("peers-100k"),
@@ -269,6 +300,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "spark": _spark,
     "spark-fixed": _spark_fixed,
     "star": _star,
+    "version-rates": _version_rates,
     "versions": _versions,
 }
 

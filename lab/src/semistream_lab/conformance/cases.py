@@ -17,7 +17,7 @@ from semistream.relation.pages import encoding_choice
 from semistream.relation.relation import Relation
 from semistream_lab.conformance.expected import join_pairs, laboratory, paired, valid_pairs
 
-__all__ = ["CASES", "PACKED", "Case", "case"]
+__all__ = ["CASES", "PACKED", "Case", "case", "packing_all"]
 
 _PAGE_BYTES = 512
 _TUPLES = 300
@@ -145,7 +145,7 @@ def _times(ranks: NDArray[np.int64], versions: NDArray[np.int64]) -> pa.Array:
 
 
 @contextlib.contextmanager
-def _packing_all() -> Iterator[None]:
+def packing_all() -> Iterator[None]:
     """Pack the rows of relations that are built meanwhile, however few they are."""
     before = encoding_choice.PACKED_FROM
     encoding_choice.PACKED_FROM = 0
@@ -199,7 +199,7 @@ def case(name: str) -> Case:
     if "valid_from" in options:
         stream, as_of = stream.append_column("at", _times(drawn, np.resize(repeats, count))), "at"
     options = {"page_size": _PAGE_BYTES, **options}
-    with _packing_all() if name in PACKED else contextlib.nullcontext():
+    with packing_all() if name in PACKED else contextlib.nullcontext():
         relation = Relation.build(master, laboratory() / name, key=list(key), **options)
     if name in PACKED:
         assert len(relation.codec.packings) > 1, f"{name} is packed in {relation.codec.packings}"
