@@ -33,8 +33,9 @@ test: $(STAMP)
 
 test-all: test test-long
 
+# SHARE=1/3 runs a third of them, chosen by name.
 test-long: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long --durations 30 --durations-min 5
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long --durations 30 --durations-min 5 $(if $(SHARE),--share $(SHARE))
 
 # Environments in build/, downloaded once. UNTIL: start no version after so many seconds.
 UNTIL ?= 36000

@@ -10,6 +10,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from unittest import mock
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -43,8 +44,12 @@ SPARK_SETTINGS = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--share", help="K/N: run the K-th of N shares of the tests, which are divided by their names")
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests that use a server, and send those of one session, or of one server, to the same test process.
 
     Of a test that is marked ``sampled(n)``, every case but each n-th is ``long``; without n, every case but the first.
@@ -65,6 +70,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.server)
         if item.get_closest_marker("xdist_group") is None and (servers or "spark" in named):
             item.add_marker(pytest.mark.xdist_group("spark" if "spark" in named else servers[0]))
+    if share := config.getoption("--share"):
+        number, shares = map(int, share.split("/"))
+        if not 1 <= number <= shares:
+            raise pytest.UsageError(f"--share {share}: the first number must be from 1 to the second")
+        in_share = [crc32(item.nodeid.encode()) % shares == number - 1 for item in items]
+        config.hook.pytest_deselected(items=[item for item, chosen in zip(items, in_share, strict=True) if not chosen])
+        items[:] = [item for item, chosen in zip(items, in_share, strict=True) if chosen]
 
 
 @pytest.fixture(scope="session", autouse=True)
