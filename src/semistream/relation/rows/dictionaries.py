@@ -54,7 +54,7 @@ def without_null_words(batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     wrong = [at for at, column in enumerate(batch.columns) if _has_null_words(column)]
     for at in wrong:
-        # A row holds the value itself, and dictionaries are built again when it is read.
+        # A row holds the value itself. Dictionaries are built again when rows are decoded.
         alone = batch.select([at])
         codec = RowCodec(alone.schema)
         rows = codec.encode(alone)

@@ -58,7 +58,7 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return _through_rows(array, kind)
     if pa.types.is_run_end_encoded(array.type):
         array = pc.run_end_decode(array)
-    if pa.types.is_dictionary(array.type):  # Arrow's cast knows only the way to some types
+    if pa.types.is_dictionary(array.type):  # Arrow casts dictionaries to some types only
         array = array.dictionary_decode()
     return array.cast(kind)
 

@@ -83,8 +83,8 @@ class RowCodec:
         Any Arrow schema. `decode` returns batches of exactly this schema. Dictionary and run-end encoded columns are
         stored as plain values and encoded again when decoded, so a row costs the bytes of its values.
     packings
-        How columns are packed, by name. A packing of other types than the column's is ignored. Rows with any packed
-        column are variable.
+        How columns are packed, by name. A packing that does not fit the type of its column is ignored. If any column is
+        packed, rows are variable.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class RowCodec:
             at += length if width == VARIABLE else width
         self._field_places = np.array(self._places, np.int64)
         self._field_widths = np.array(self._widths, np.int64)
-        # A row of zero bytes would have no start of its own.
+        # At least 1: rows of zero bytes would all have the same start.
         self.stride: int = max(at, 1)
         columns = [column for column in self._columns for _ in column.slots]
         self._packed_slots = [slot for slot, column in enumerate(columns) if isinstance(column, PackedColumn)]
@@ -158,7 +158,7 @@ class RowCodec:
         return lengths
 
     def sizes_at(self, data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64] | int:
-        """Return the bytes of each row that starts at ``starts`` in ``data``, decoded; one number if rows are fixed."""
+        """Return the most bytes that each row at ``starts`` takes when it is decoded; one number if rows are fixed."""
         return self.decoded_bytes(lengths_at(frozen(data), frozen(starts)) if self.variable else self.stride)
 
     def decoded_bytes(self, lengths: NDArray[np.int64] | int) -> NDArray[np.int64] | int:
@@ -181,7 +181,7 @@ class RowCodec:
     def encode(self, batch: pa.RecordBatch, hidden: NDArray[np.bool_] | None = None) -> Rows:
         """Encode all rows of ``batch``, in order, without gaps.
 
-        Where ``hidden``, the values of the batch may be invalid, and the rows have no meaning.
+        Where ``hidden`` is true, the values of the batch may be invalid. The rows encoded for them have no meaning.
         """
         batch = self._fitted(batch)
         count = batch.num_rows

@@ -27,7 +27,8 @@ __all__ = ["RowGather"]
 
 
 _FEW = 3
-"""Up to this many columns, each is gathered directly from the rows. For more, the rows are first copied together."""
+"""Columns: up to this many are gathered directly from the rows. For more, the rows are first copied next to each other.
+"""
 
 
 @kernel
@@ -164,7 +165,7 @@ class RowGather:
         self._others = [index for index in self._wanted if not self._is_simple(index)]
         self._packed_slots = [self._slots[at] for at in simple if isinstance(codec._columns[at], PackedColumn)]
         self._bring_together = len(simple) > _FEW and not codec.variable
-        if codec.packed is not None:  # a cell is read several times
+        if codec.packed is not None:  # packed cells are read several times
             self._bring_together = len(simple) > 1 or any(codec._widths[self._slots[index]] < 0 for index in simple)
 
     def _is_simple(self, index: int) -> bool:

@@ -26,11 +26,11 @@ from semistream.relation.rows.row_columns import BytesColumn
 
 __all__ = ["Choice", "choices"]
 
-_TRAINED_BYTES = 96 << 10
+_TRAINED_BYTES = 96 << 10  # about the bytes of text that a symbol table is trained on
 _END = 4  # bytes of the field of an unpacked variable cell
-_FEWER = 0.85  # compressed cells must be at most this share of the plain ones: decompressing costs time
-_LONGEST = 256  # bytes of a dictionary's value; a bound of the bytes of decoded rows assumes that all are the longest
-_SMALL = 1.5  # bytes of a field below which symbols are not tried
+_FEWER = 0.85  # maximum bytes of compressed cells, relative to plain ones: decompressing costs time
+_LONGEST = 256  # maximum bytes of a value in a dictionary: `RowCodec.decoded_bytes` assumes the longest in every row
+_SMALL = 1.5  # bytes per value: symbols are not tried if another packing needs no more
 
 
 class Choice(NamedTuple):
@@ -51,9 +51,9 @@ def choices(number: int, sample: pa.Array, distinct: pa.Array | None, more: bool
     sample
         Some of its values, at least one.
     distinct
-        All values, of type large_binary, if the column has strings and they are few.
+        The distinct values that were collected, of type large_binary. None if they are too many or not strings.
     more
-        Whether rows that are not known yet have other values too.
+        Whether R will get more rows, some of them with values that are not known yet.
     """
     if pa.types.is_dictionary(sample.type):
         sample = sample.dictionary.take(sample.indices)
@@ -93,14 +93,14 @@ def _of_numbers(number: int, sample: pa.Array) -> list[Choice]:
 
 
 def _common_divisor(distinct: Ints) -> int:
-    """Return the greatest common divisor of the distances of ascending values; 1 if there are none."""
+    """Return the greatest common divisor of the distances between ascending values; 1 if there is only one value."""
     distances = (distinct - distinct[0]).view(np.uint64)[1:]
     divisor = int(np.gcd.reduce(distances)) if distances.size else 1
     return divisor if divisor < 1 << 63 else 1
 
 
 def _window(known: Ints, span: int) -> tuple[int, int]:
-    """Return the base of values within ``span`` that has most of the ascending values, and how many these are."""
+    """Return the base from which a range of ``span`` covers the most of the ascending values, and their number."""
     least, most = int(known[0]), int(known[-1])
     if most - least <= span:
         return least, known.size
@@ -156,7 +156,7 @@ def _dictionaries(number: int, sample: pa.Array, distinct: pa.Array, plain: floa
     usable, found = int((sizes <= _LONGEST).sum()), []
     for width in (1, 2) if usable > 254 else (1,):
         kept = min(usable, (1 << 8 * width) - 2)
-        # In more rows, as many have a new value as have one here that no other row has (Good and Turing).
+        # Good-Turing estimate: new values are as frequent in later rows as values that occur once are in the sample.
         escaped = unseen + float((counts[kept:] * (sizes[kept:] + ENTRY)).sum()) / len(sample)
         table = b"".join(values.slice(0, kept).to_pylist())
         lengths = sizes[:kept].astype("<u4").tobytes()
@@ -176,6 +176,6 @@ def _short(number: int, kind: str, lengths: Ints, plain_lengths: Ints, plain: fl
 
 
 def _part(cells: Cells) -> Cells:
-    """Return some of the cells, spread evenly, with about the bytes that training takes."""
+    """Return evenly spaced cells, with about `_TRAINED_BYTES` bytes together."""
     step = max(1, -(-int(cells.lengths.sum()) // _TRAINED_BYTES))
     return Cells(None, cells.values, cells.begins[::step], cells.lengths[::step])

@@ -1,4 +1,4 @@
-"""The bytes of packed rows when they are decoded, row by row. `RowCodec.decoded_bytes` is a bound, and faster."""
+"""The decoded size of each packed row. `RowCodec.decoded_bytes` returns an upper bound instead, and is faster."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def _decoded_sizes(
     words: Slots,
     out: Ints,
 ) -> None:
-    """Write the bytes of rows; 0 for rows that do not exist or reach outside of the data.
+    """Write the decoded bytes of each row; 0 for rows that do not exist, or whose head is not within the data.
 
-    ``cells`` has place, width and first symbol length (-1: none) of each variable cell; ``fields`` has place, width,
-    first word and number of words of each dictionary; ``symbols`` and ``words`` are lengths.
+    ``cells``: of each variable cell, its place, its width, and where its symbols begin in ``symbols`` (-1: none).
+    ``fields``: of each dictionary, its place, its width, where its words begin in ``words``, and how many they are.
+    ``symbols`` and ``words`` hold the lengths of symbols and words.
     """
     for i in range(starts.size):
         start = starts[i]
@@ -64,7 +65,7 @@ def _decoded_sizes(
 
 
 class DecodedSizes:
-    """Counts the bytes of rows of one codec when they are decoded.
+    """Computes the decoded sizes of rows of one codec.
 
     >>> import pyarrow as pa
     >>> from semistream.relation.rows.packed.packing import BYTES, ColumnPacking
@@ -101,7 +102,7 @@ class DecodedSizes:
         self._symbols, self._words = frozen(np.concatenate(symbols)), frozen(np.concatenate(words))
 
     def __call__(self, data: Bytes, starts: Ints) -> Ints:
-        """Return the bytes of the rows that start at ``starts``; 0 where that is -1."""
+        """Return the decoded bytes of the rows that start at ``starts``; 0 where that is -1."""
         out = np.empty(starts.size, np.int64)
         _decoded_sizes(
             frozen(data.reshape(-1)), frozen(starts), self._stride, self._base, self._cells, self._symbols,

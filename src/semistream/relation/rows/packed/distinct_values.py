@@ -11,7 +11,7 @@ __all__ = ["MOST_BYTES", "MOST_VALUES", "DistinctValues"]
 
 MOST_VALUES = (1 << 16) - 2  # codes of 2 bytes, without those for NULL and for escapes
 MOST_BYTES = 64 << 10
-_FIRST = 4096  # rows that are looked at first: if their values are too many, no more are
+_FIRST = 4096  # rows that are examined first: if they have too many values, the other rows are skipped
 
 
 class DistinctValues:
@@ -25,7 +25,7 @@ class DistinctValues:
 
     def __init__(self) -> None:
         self.values: pa.Array | None = pa.array([], pa.large_binary())
-        """The values; None if they are too many."""
+        """The values; None if there are too many."""
 
     def add(self, array: pa.Array) -> None:
         """Add the values of an array of strings, binary values, or dictionaries of these."""

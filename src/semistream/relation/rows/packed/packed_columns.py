@@ -35,7 +35,7 @@ from semistream.relation.rows.row_kernels import copy_cells
 __all__ = ["GROWTH", "CellColumn", "PackedColumn", "WordColumn", "length_bytes", "packed_column"]
 
 GROWTH = 8
-"""The most bytes that a byte of a variable cell stands for: a symbol has up to 8."""
+"""Maximum decoded bytes per byte of a variable cell: a symbol has up to 8."""
 _NONE: Ints = np.zeros(0, np.int64)
 
 
@@ -50,7 +50,7 @@ class PackedColumn(Column):
 
     @property
     def packed(self) -> PackedColumn:
-        """The column of the values, of Arrow's dictionaries too."""
+        """This column; for Arrow's dictionaries, the column of their values."""
         return self
 
     def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
@@ -74,7 +74,7 @@ class PackedColumn(Column):
 
     @abstractmethod
     def read(self, rows: PackedRows, place: Place, validity: Validity) -> pa.Array:
-        """Return the column of rows. ``validity`` has the rows whose null bit is not set, and that exist."""
+        """Return this column of some rows. ``validity`` marks rows that exist and whose null bit is not set."""
 
 
 def packed_column(plain: Column, packing: ColumnPacking | None) -> Column:
@@ -164,7 +164,7 @@ class _Offsets(PackedColumn):
 
 
 class WordColumn(PackedColumn):
-    """Byte strings by their number in a table."""
+    """Byte strings, each stored as its number in a table."""
 
     def __init__(self, type_: pa.DataType, packing: ColumnPacking) -> None:
         super().__init__(type_)
@@ -202,7 +202,7 @@ class WordColumn(PackedColumn):
 
 
 class CellColumn(PackedColumn):
-    """Byte strings with a short length, compressed or not."""
+    """Byte strings in cells whose length takes 1 or 2 bytes, compressed or not."""
 
     slots = (VARIABLE,)
 
@@ -225,7 +225,7 @@ class CellColumn(PackedColumn):
         long = lengths >= self._limit
         if self._symbols is not None:
             values, begins, lengths = self._symbols.compressed(cells)
-            # Text without any symbol would take two bytes for one.
+            # Text without any symbol would take two bytes per byte.
             long = (lengths >= self._limit) | (lengths > cells.lengths + 8)
         rows = np.flatnonzero(long)
         if rows.size:
@@ -269,7 +269,7 @@ class _Constant(PackedColumn):
         self.fixed_bytes = 8 + len(packing.table)
 
     def _others(self, rows: PackedRows, place: Place, validity: Validity) -> tuple[Ints, Escapes | None, Validity]:
-        """Return the rows that have not the constant, the escapes among them, and which rows are not NULL."""
+        """Return the rows that do not have the constant, the escapes among them, and which rows are not NULL."""
         others = rows.marked(place)
         escapes = None
         if others.size:

@@ -1,7 +1,7 @@
 """The compiled kernels that read packed rows in place.
 
-Each returns the position of the first row that reaches outside of the data or makes no sense, or -1. A start of -1
-means that there is no row; it reads as code 0 and as a cell without bytes.
+Each returns the position of the first row that is invalid or not within the data, or -1. A start of -1 means that there
+is no row: its fields are read as 0, and its cells are empty.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def little_endian(data: Bytes, at: Int, width: Int) -> np.int64:
 
 @kernel
 def row_ends(data: Bytes, starts: Ints, stride: int, ends: Ints) -> int:
-    """Write where each row ends if the rows follow each other. Return the first bad row, or -1."""
+    """Write where each row ends if the rows are copied one after another; return the first bad row, or -1."""
     total = np.int64(0)
     for i in range(starts.size):
         start = starts[i]
@@ -129,7 +129,7 @@ def find_escapes(
 ) -> int:  # fmt: skip
     """Find the escaped value of a column in some rows; its length is -1 if there is none. Return the first bad row.
 
-    ``places`` and ``widths`` are the length fields of all variable cells, before which no escape begins.
+    ``places`` and ``widths`` describe the length fields of all variable cells. Escapes begin after these cells.
     """
     for i in range(rows.size):
         start = starts[rows[i]]
@@ -161,7 +161,7 @@ def find_escapes(
 
 @kernel
 def mark_rows(data: Bytes, starts: Ints, place: int, bit: int, stride: int, marked: Bytes) -> tuple[int, int]:
-    """Set ``marked`` where a bit of the row is set. Return how many are, and the first bad row or -1."""
+    """Set ``marked`` for rows in which a bit is set; return the number of these rows, and the first bad row or -1."""
     count = 0
     for i in range(starts.size):
         start = starts[i]

@@ -28,7 +28,7 @@ from semistream.relation.rows.row_cells import VARIABLE
 __all__ = ["PackedLayout", "PackedRows", "Place"]
 
 
-_LONG = 1024  # mean bytes of a row from which copying all of it costs more than cache misses
+_LONG = 1024  # mean bytes of a row: above this, copying whole rows costs more than the cache misses that it saves
 _NONE: Ints = np.zeros(0, np.int64)
 
 
@@ -39,7 +39,7 @@ class Place(NamedTuple):
     null_byte: int
     null_bit: int
     cell: int
-    """Number of the variable cell among those of a row; -1 if the slot is none."""
+    """Position among the variable cells of a row; -1 if the slot is not variable."""
 
 
 class PackedRows:
@@ -64,7 +64,7 @@ class PackedRows:
         return self._layout.places[slot]
 
     def read_at_once(self, fields: Sequence[tuple[int, int]]) -> None:
-        """Read several fields together, given as place and width. One after another costs more."""
+        """Read several fields, each given as place and width, in one pass: this is faster than one pass per field."""
         at, sizes = (np.array([field[part] for field in fields], np.int64) for part in range(2))
         codes, escapes = np.empty((at.size, self.starts.size), np.int64), np.zeros(at.size, np.int64)
         bad = read_fields(self.data, self.starts, frozen(at), frozen(sizes), self._layout.stride, codes, escapes)
@@ -73,14 +73,14 @@ class PackedRows:
         self._codes |= {place: (codes[i], int(escapes[i])) for i, (place, _) in enumerate(fields)}
 
     def bounds(self, cell: int) -> tuple[Ints, Ints, int]:
-        """Return where a variable cell begins, its length (-1: escaped), and how many are escaped."""
+        """Return where a variable cell begins in each row, its length (-1: escaped), and how many are escaped."""
         if self._cells is None:
             self._cells = self._read_cells()
         begins, lengths, escapes = self._cells
         return begins[cell], lengths[cell], int(escapes[cell])
 
     def codes(self, place: Place, width: int) -> tuple[Ints, int]:
-        """Return the fields of a slot (-1: escaped), and how many are escaped. The caller may change them."""
+        """Return a slot's fields (-1: escaped), and how many are escaped. The caller may modify the array."""
         if place.at not in self._codes:
             self.read_at_once([(place.at, width)])
         return self._codes.pop(place.at)
@@ -148,13 +148,16 @@ class PackedLayout:
         ]
 
     def rows(self, data: Bytes, starts: Ints, slots: Sequence[int]) -> PackedRows:
-        """Return rows, of which these slots of packed columns will be read."""
+        """Return the rows that start at ``starts``; the fields of these slots of packed columns are read at once."""
         rows = PackedRows(self, data, starts)
         rows.read_at_once([(self.places[slot].at, self._widths[slot]) for slot in slots if self._widths[slot] > 0])
         return rows
 
     def together(self, data: Bytes, starts: Ints) -> tuple[Bytes, Ints]:
-        """Return rows that follow each other: a copy, which is faster to read. Long rows are not copied."""
+        """Copy rows next to each other, which makes them faster to read; long rows are not copied.
+
+        Returns the bytes, and where the rows begin in them.
+        """
         ends, places = np.empty(starts.size, np.int64), np.empty(starts.size, np.int64)
         bad = row_ends(data, starts, self.stride, ends)
         if bad >= 0:

@@ -20,7 +20,7 @@ class RowTails:
         self._parts: list[tuple[int, Escapes, Ints]] = []
 
     def add(self, number: int, escapes: Escapes, lengths: Ints) -> None:
-        """Append the values of a column to their rows, whose ``lengths`` grow."""
+        """Append the escaped values of a column to their rows, and add their bytes to ``lengths``."""
         if escapes.rows.size:
             self._parts.append((number, escapes, lengths[escapes.rows]))
             lengths[escapes.rows] += ENTRY + escapes.lengths

@@ -44,7 +44,7 @@ class Escapes(NamedTuple):
 
 
 def damaged(row: int, count: int, size: int) -> SemistreamError:
-    """Return the error for a packed row that makes no sense."""
+    """Return the error for an invalid packed row."""
     return SemistreamError(
         f"row {row} of {count} points outside its {size} bytes, or at a value that its column does not have; these "
         "bytes were not written with this schema and packing, or are damaged: build the relation again"
@@ -82,11 +82,14 @@ class NumberValues:
         return Escapes(rows, self._pairs(array)[rows].reshape(-1).view(np.uint8), np.arange(rows.size) * 16, lengths)
 
     def holds(self, least: int, most: int) -> bool:
-        """Whether all integers between two can be values."""
+        """Whether the type holds all integers from ``least`` to ``most``."""
         return self._least <= least and most <= self._most
 
     def array(self, values: Ints, validity: Validity, data: Bytes, escapes: Escapes | None, checked: bool) -> pa.Array:
-        """Return ``values``, those in ``escapes`` replaced. Unless ``checked``, values may not fit into the type."""
+        """Return the array of ``values``, with those in ``escapes`` replaced.
+
+        ``checked`` means that all ``values`` are known to fit the type. Otherwise raise if one does not.
+        """
         count = values.size
         packed, nulls = validity
         pairs = None
@@ -126,7 +129,7 @@ class NumberValues:
 
 @kernel
 def _copy_words(table: Bytes, begins: Slots, codes: Ints, offsets: Ints, out: Bytes) -> None:
-    """Copy words 8 bytes at a time; what a copy leaves after its word is overwritten by the next one."""
+    """Copy words 8 bytes at a time; bytes that were copied after the end of a word are overwritten by the next word."""
     for i in range(codes.size):
         to, at, end = offsets[i], np.int64(begins[codes[i]]), begins[codes[i] + 1]
         while at < end:
@@ -143,7 +146,7 @@ def _copy_escapes(data: Bytes, begins: Ints, rows: Ints, offsets: Ints, out: Byt
 
 
 class WordTable:
-    """Byte strings by their number from 1. Number 0 has no bytes and stands for NULLs and absent rows."""
+    """Byte strings, numbered from 1. Number 0 has no bytes, and stands for NULLs and absent rows."""
 
     def __init__(self, table: bytes, lengths: Ints) -> None:
         self.lengths: Slots = np.append(0, lengths).astype(np.int32)

@@ -10,8 +10,8 @@ kind              field in a row
 `CONSTANT`        none; the null bit is set in rows that have another value
 ================  =====================================================================================
 
-A field of ones marks an *escaped* value, which is at the end of the row (see `packed_rows`). So a packing can represent
-every value of its type, and updates never change it.
+If all bits of a field are set, the value is *escaped*: it is stored at the end of the row (see `packed_rows`). So a
+packing can represent every value of its type, and updates never change it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LIMIT = (1 << 16) - 1  # highest column number that an escape can name
 
 
 def family(type_: pa.DataType) -> str:
-    """Return the name of the types whose packed values have the same bytes; empty if the type is never packed.
+    """Return the family of a type: its types have the same packed bytes; empty if the type is never packed.
 
     >>> family(pa.int32()), family(pa.large_string()), family(pa.timestamp("us", "UTC")), family(pa.float64())
     ('integer', 'bytes', 'timestamp[us]', '')
@@ -73,12 +73,13 @@ class ColumnPacking:
     width: int
     """Bytes of the field in each row."""
     base: int = 0
-    """The least value, and the distance of the values, of `OFFSET`."""
+    """The least value of `OFFSET`."""
     divisor: int = 1
+    """The step between values of `OFFSET`."""
     table: bytes = field(default=b"", repr=False)
     """The values of `DICTIONARY`, one after another; the symbols, 8 bytes each; the value of `CONSTANT`."""
     lengths: bytes | None = field(default=None, repr=False)
-    """The length of each value (u32) or symbol (u8). None for the others, and for a `CONSTANT` that is NULL."""
+    """The length of each value (u32) or symbol (u8). None for other kinds, and for a `CONSTANT` that is NULL."""
 
     def __post_init__(self) -> None:
         if self.kind not in _WIDTHS or self.width not in _WIDTHS[self.kind] or not 0 <= self.number <= _LIMIT:
@@ -93,17 +94,17 @@ class ColumnPacking:
             raise ValueError(f"column {self.number} has {sizes.size} symbols in {len(self.table)} bytes; it is damaged")
 
     def fits(self, type_: pa.DataType) -> bool:
-        """Whether values of a type can be packed so."""
+        """Whether values of a type can be packed this way."""
         return family(type_) == self.family
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of its table, before it is compressed."""
+        """Bytes of its table before compression."""
         return len(self.table) + len(self.lengths or b"")
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that decoding and encoding needs for its tables."""
+        """Bytes of memory that encoding and decoding need for its tables."""
         if self.kind == SYMBOLS:
             return _SYMBOLS_BYTES
         return 2 * len(self.table) + 5 * len(self.lengths or b"")
@@ -137,7 +138,7 @@ class ColumnPacking:
 
 @dataclass(frozen=True)
 class Packing:
-    """How the columns of a relation are packed. Columns without a packing are stored as their type is."""
+    """How the columns of a relation are packed. Columns without a packing are stored in the format of their type."""
 
     columns: tuple[ColumnPacking, ...]
 
@@ -149,7 +150,7 @@ class Packing:
 
     @cached_property
     def id(self) -> str:
-        """A digest: packings with the same id pack all rows alike."""
+        """A digest: packings with the same id encode rows to the same bytes."""
         text = json.dumps([repr(column) + _digest(column) for column in self.columns])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -1,8 +1,8 @@
 """Chooses how columns are packed, from the rows of a build.
 
-The cost of each packing is estimated from a sample of rows. Only dictionaries need more: the distinct values of the
-first rows and of every eighth row after them, as long as they are few. Values that the sample does not have are
-escaped, which costs some bytes and no value.
+The cost of each packing is estimated from a sample of rows. Dictionaries also need distinct values. These are collected
+from the first rows and from every eighth row after them, while there are few. Other values are escaped: they take more
+bytes, but are not lost.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["PackingChoice"]
 
 _SAMPLE_ROWS = 8192
 _SAMPLE_BYTES = 4 << 20
-_FEWEST_ROWS = 64  # however long they are
+_FEWEST_ROWS = 64  # a sample of up to this many rows may exceed _SAMPLE_BYTES
 _FIRST_ROWS, _EACH = 1 << 17, 8
-"""Rows whose strings are all looked at for dictionaries, and the distance of those after them."""
+"""For dictionaries, the strings of all the first rows are examined, and then those of every eighth row."""
 _TABLE_BYTES = 256 << 10
-"""Most bytes of dictionaries and symbols, which every task that reads the relation holds."""
+"""Maximum bytes of dictionaries and symbols. Every task that reads the relation holds them in memory."""
 _PAGE_BYTES = 13, 9
-"""Bytes of a page per row in addition to the row, if rows are variable and if they are fixed (`pages.page_layout`)."""
+"""Bytes of a page per row, in addition to the row: for variable rows, and for fixed rows (`pages.page_layout`)."""
 _WORTH = 0.95
-"""Share of the plain bytes below which rows are packed. Decoding packed rows costs time."""
+"""Rows are packed only if they take less than this share of their plain bytes, because decoding them costs time."""
 
 
 class PackingChoice:
@@ -79,7 +79,7 @@ class PackingChoice:
     def choose(self, numbers: Sequence[int], more: bool = False) -> Packing | None:
         """Return how to pack the columns with these numbers, in the schema's order; None if it saves too little.
 
-        If there will be ``more`` rows like those that were added, they will have other values too.
+        ``more`` means that R will get more rows of the same kind. Some of them will have values that were not added.
         """
         rows = sum(part.num_rows for part in self._sample)
         if not rows:
@@ -101,7 +101,7 @@ class PackingChoice:
         return packing if _mean_bytes(sample, chosen) < _WORTH * _mean_bytes(sample, {}) else None
 
     def _add_distinct(self, batch: pa.RecordBatch) -> None:
-        """Take the distinct values of the first rows into account, and of some of the others."""
+        """Collect the distinct values of the first rows, and of some rows after them."""
         batch = batch.select([name for name, distinct in self._distinct.items() if distinct.values is not None])
         first = max(0, min(batch.num_rows, _FIRST_ROWS - self._rows))
         others = take_rows(batch, np.arange(first, batch.num_rows, _EACH)) if first < batch.num_rows else None
@@ -123,7 +123,7 @@ class PackingChoice:
 
 
 def _joined(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """Return batches as one. Rows can be combined whatever the types of their columns are."""
+    """Return several batches as one. They are combined as encoded rows, which works for all types."""
     if len(parts) == 1:
         return parts[0]
     codec = RowCodec(schema)
@@ -139,9 +139,10 @@ def _mean_bytes(sample: pa.RecordBatch, packings: dict[str, ColumnPacking]) -> f
 
 
 def _within(found: Sequence[tuple[Choice, ...]], rows: int) -> list[ColumnPacking]:
-    """Return the best choice for each column whose tables fit together; those that save most come first.
+    """Return the best choice for each column; the columns that save most get their tables first.
 
-    A table must be smaller than what it saves in ``rows`` rows, if these are known.
+    All tables together take at most `_TABLE_BYTES`. A table must be smaller than what it saves in ``rows`` rows, unless
+    their number is unknown (0).
     """
     ranked = []
     for alternatives in found:

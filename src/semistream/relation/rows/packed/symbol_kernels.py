@@ -9,14 +9,17 @@ from semistream.core.compiled import Int, copy_bytes, inner_kernel, kernel
 
 __all__ = ["BUCKETS", "SPREAD", "compress_cells", "count_symbols", "decompress_cells", "decompressed_lengths"]
 
-BUCKETS = 2048  # for symbols of 3 bytes and more, by their first 3
-SPREAD = 0x9E3779B1  # odd, with bits as if drawn
-_LITERAL = 255  # the next byte is one of the value
+BUCKETS = 2048  # hash buckets for symbols of 3 or more bytes, by their first 3 bytes
+SPREAD = 0x9E3779B1  # multiplier of the hash: odd, about 2**32 divided by the golden ratio
+_LITERAL = 255  # code of a byte without a symbol: the next byte is a byte of the value itself
 
 
 @kernel
 def decompressed_lengths(data: Bytes, begins: Ints, lengths: Ints, sizes: Bytes, out: Ints) -> int:
-    """Return the first cell that makes no sense, or -1. ``sizes`` has 256 lengths of symbols, 0 for unused codes."""
+    """Write the decompressed length of each cell; return the first invalid cell, or -1.
+
+    ``sizes`` holds the lengths of 256 symbols, 0 for unused codes.
+    """
     for i in range(begins.size):
         at = begins[i]
         end = at + lengths[i]
@@ -41,10 +44,10 @@ def decompressed_lengths(data: Bytes, begins: Ints, lengths: Ints, sizes: Bytes,
 def decompress_cells(
     data: Bytes, begins: Ints, lengths: Ints, symbols: Bytes, sizes: Bytes, offsets: Ints, out: Bytes
 ) -> None:
-    """Decompress cells that `decompressed_lengths` accepted into ``out``, of which 8 bytes more must exist than needed.
+    """Decompress cells that `decompressed_lengths` accepted into ``out``, which must be 8 bytes longer than the cells.
 
     Each symbol is copied as 8 bytes; the next symbol overwrites those that do not belong to it. So cells must be in
-    ascending order of their offsets, and what follows a cell must be written after it.
+    ascending order of their offsets, and bytes that follow a cell must be written after it.
     """
     for i in range(begins.size):
         at = begins[i]
@@ -64,7 +67,7 @@ def decompress_cells(
 
 @inner_kernel
 def _load(data: Bytes, at: Int, buffer: Bytes) -> None:
-    """Copy the 8 bytes from ``at`` on to ``buffer``; zeros for those after the data."""
+    """Copy 8 bytes from ``at`` to ``buffer``, with zeros after the end of the data."""
     if at + 8 <= data.size:
         copy_bytes(buffer, 0, data, at, 8)
     else:
@@ -77,10 +80,11 @@ def compress_cells(
     data: Bytes, begins: Ints, lengths: Ints, short: Pairs, buckets: Slots, words: Ints, masks: Ints, codes: Pairs,
     out: Bytes, targets: Ints, written: Ints,
 ) -> None:  # fmt: skip
-    """Compress cells greedily: everywhere the longest symbol that fits. They follow each other in ``out``.
+    """Compress cells greedily, always with the longest symbol that matches; write them one after another to ``out``.
 
-    ``out`` has two bytes for each of the cells' bytes. For the tables see `SymbolTable`: ``short`` has the symbols of
-    up to 2 bytes by the first 2 bytes of a text, and ``codes`` the longer ones, as code and, from bit 8 on, length.
+    ``out`` needs two bytes per byte of the cells. For the tables see `SymbolTable`. ``short`` and ``codes`` hold the
+    code of a symbol, and its length from bit 8 on: ``short`` for symbols of up to 2 bytes, by the next 2 bytes of the
+    text; ``codes`` for longer symbols.
     """
     buffer = np.empty(8, np.uint8)
     word = buffer.view(np.int64)
@@ -92,7 +96,7 @@ def compress_cells(
         while at < end:
             _load(data, at, buffer)
             left, text = end - at, word[0]
-            # A symbol of 2 bytes must not reach beyond the cell's last byte: there, the second byte counts as none.
+            # At the last byte of a cell, only symbols of one byte are possible.
             found = np.int64(short[text & 0xFFFF if left > 1 else 65536 + (text & 0xFF)])
             bucket = ((text & 0xFFFFFF) * SPREAD >> 20) & (BUCKETS - 1)
             for place in range(buckets[bucket], buckets[bucket + 1]):
@@ -112,8 +116,8 @@ def compress_cells(
 def count_symbols(compressed: Bytes, begins: Ints, lengths: Ints, symbols: Bytes, sizes: Bytes, pairs: Ints) -> None:
     """Count in ``pairs[512 * first + second]`` which symbols follow each other in compressed cells.
 
-    Bytes without a symbol have the numbers from 256. A symbol that follows counts also as its first byte, so that
-    symbols can grow by one byte. ``pairs[511 * 512 + symbol]`` counts each symbol alone.
+    Bytes without a symbol have numbers from 256. The second symbol of a pair is also counted as its first byte alone,
+    so that symbols can grow by one byte. ``pairs[511 * 512 + symbol]`` counts each symbol alone.
     """
     for i in range(begins.size):
         at = begins[i]

@@ -2,7 +2,7 @@
 
 This is the idea of FSST (Boncz, Neumann, Leis: "FSST: Fast Random Access String Compression", VLDB 2020): a table
 that does not change while text is compressed, so each string can be decompressed alone. Code 255 stands for no symbol:
-the byte after it is one of the string.
+the byte after it is a byte of the string itself.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from semistream.relation.rows.row_cells import Cells
 __all__ = ["SymbolTable"]
 
 _WORD = 8
-_MOST = 255  # symbols; code 255 marks a byte without one
-_CANDIDATES = 1024  # of which the symbols of the next round are chosen: sorting all pairs takes most of a round
-_PATIENCE = 4  # rounds that save little before training ends; repetitive text needs 20 rounds, other text 6
+_MOST = 255  # maximum symbols; code 255 marks a byte without a symbol
+_CANDIDATES = 1024  # maximum candidates for the next round's symbols: sorting all pairs would take most of a round
+_PATIENCE = 4  # training ends after this many rounds with little gain; repetitive text needs 20 rounds, other text 6
 
 
 class SymbolTable:
@@ -30,7 +30,7 @@ class SymbolTable:
     Parameters
     ----------
     table
-        The symbols, 8 bytes each, filled up with zeros.
+        The symbols, 8 bytes each, padded with zeros.
     lengths
         The length of each symbol.
 
@@ -55,8 +55,8 @@ class SymbolTable:
     def trained(cls, sample: Cells) -> SymbolTable:
         """Return a table for text that is like a sample.
 
-        Each round compresses the sample with the table of the round before. The symbols, and those made of two
-        symbols that follow each other, compete for the codes of the next table by the bytes they would save.
+        Each round compresses the sample with the table of the previous round. The candidates for the next table are the
+        symbols that occur, and the concatenations of two adjacent symbols. Those that would save most bytes get codes.
         """
         made = best = cls(b"", b"")
         least, worse = -1, 0
@@ -93,11 +93,11 @@ class SymbolTable:
 
     @cached_property
     def _finder(self) -> tuple[Pairs, Slots, Ints, Ints, Pairs]:
-        """Return the tables by which `compress_cells` finds symbols, each with its length from bit 8 on.
+        """Return the tables in which `compress_cells` finds symbols; a code has the symbol's length from bit 8 on.
 
-        The first has the code of each pair of bytes, or else of its first byte, or 255; behind these 65536 are the
-        codes of single bytes. Longer symbols are in buckets by the hash of their first 3 bytes, the longest first: the
-        others are where each bucket begins, and the symbols as numbers, their masks and their codes.
+        Table 1: for each of the 65536 pairs of bytes, the code of the pair, or else of its first byte, or else 255.
+        Then the codes of single bytes. Longer symbols are in buckets by a hash of their first 3 bytes, the longest
+        first. Table 2: where each bucket begins. Tables 3 to 5: these symbols as numbers, their masks and their codes.
         """
         words = self.symbols.view(np.int64)[: self._count]
         sizes = self.sizes[: self._count].astype(np.int64)
@@ -118,7 +118,7 @@ class SymbolTable:
 
 
 def _next(made: SymbolTable, pairs: Ints) -> SymbolTable:
-    """Return the symbols that would save most, from counts of symbols and pairs (see `count_symbols`)."""
+    """Return a table of the symbols that would save most, given counts of symbols and pairs (see `count_symbols`)."""
     words, sizes = np.zeros(512, np.uint64), np.ones(512, np.int64)
     words[:256], sizes[:256] = made.symbols.view(np.uint64), made.sizes
     words[256:] = np.arange(256)
