@@ -1,8 +1,8 @@
 """Keys that updates have added to R since the filter of a shard was built, in a sealed file.
 
-A filter is not written again by an update. The new version names the same filter, and a file with all keys that
-updates have added since. Deleted keys stay in the filter. When many keys have been added, the next version has no
-filter; compaction builds a new one.
+An update does not write the filter again. The new version names the same filter, and a file with all keys that updates
+have added since the filter was built. Deleted keys stay in the filter. When many keys have been added, the next version
+has no filter; compaction builds a new one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from semistream.relation.stores.store_path import Place
 __all__ = ["filter_after_update", "load_added"]
 
 _PART = 32
-"""Maximum added keys: this part of the keys of the filter, which takes 2 bits a key in memory, or 4096."""
+"""Maximum added keys, as a part of the filter's keys: 1/32, which takes 2 bits per key of the filter in memory."""
 _FEW = 4096
+"""This number of added keys is always allowed."""
 
 
 def load_added(place: Place, entry: ShardFilter) -> Ints:
@@ -38,7 +39,7 @@ def load_added(place: Place, entry: ShardFilter) -> Ints:
 def filter_after_update(
     place: Place, before: ShardFilter | None, new: Ints | None, stem: str, index: str
 ) -> ShardFilter | None:
-    """Return the filter of a shard after an update, whose files begin with ``stem``; None if it has none.
+    """Return the filter that a shard has after an update, or None; names of new files begin with ``stem``.
 
     Parameters
     ----------

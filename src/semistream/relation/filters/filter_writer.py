@@ -38,7 +38,7 @@ from semistream.relation.storage.shard_files import ShardFilter
 __all__ = ["BLOCK_KEYS", "HEADER_WORDS", "MOST_BLOCK_BYTES", "FilterWriter", "checksum_of_block", "segments_for"]
 
 LEAST_KEYS = 1 << 16
-"""Keys: a shard with fewer has no filter. Its pages are soon in a cache."""
+"""Keys: a shard with fewer has no filter, because all of its pages are soon in a cache."""
 BLOCK_KEYS = 8 * SEGMENT_KEYS
 HEADER_WORDS = 8
 MOST_BLOCK_BYTES = 8 * (HEADER_WORDS + BLOCK_KEYS // SEGMENT_KEYS * (2 + MOST_UPPER + MOST_LOWER))

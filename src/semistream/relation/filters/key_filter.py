@@ -34,12 +34,12 @@ _SEGMENT_BYTES = 8 + 1 + 4 + 4
 
 
 class FilterSize(NamedTuple):
-    """A number of planes of a filter, and what it means."""
+    """The size and the accuracy of a filter that is read with ``planes`` planes."""
 
     planes: int
     nbytes: int
     mistaken: float
-    """About the share of absent keys that are mistaken for present ones."""
+    """Approximate share of absent keys that are mistaken for present ones."""
 
 
 class KeyFilter:
@@ -87,7 +87,7 @@ def filter_sizes(filters: Sequence[ShardFilter | None]) -> list[FilterSize]:
         for one in there:
             nbytes += segments_for(one.keys) * _SEGMENT_BYTES + 8 * (3 + one.upper + sum(one.planes[:planes]))
             nbytes += 8 * one.added
-            # Keys whose next low bit was left out, and hashes, which are never complete.
+            # Only these keys can be mistaken: those whose next low bit is left out, and hashed keys.
             left = 64 * one.planes[planes] if planes < len(one.planes) else one.hashed
             mistaken += min(one.keys, left) / keys / (1.625 * 2**planes)
         if not sizes or nbytes > sizes[-1].nbytes:

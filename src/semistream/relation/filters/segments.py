@@ -5,8 +5,8 @@ A segment is stored in one of three ways, whichever is smallest. All distances a
 * *Bits*: the distances are less than twice the number of keys. One bit for each distance. No key is mistaken.
 * *Distances*: each distance is cut into a high part and up to six low bits. The high parts are Elias-Fano coded, in
   two to three bits a key: key i sets bit ``high + i``. No key is mistaken.
-* *Hashes*: the keys are far apart. The same, with a hash of each key in place of its distance, 104 possible values a
-  key. An absent key is mistaken for a present one in one of 104 cases.
+* *Hashes*: the keys are far apart. Like distances, but with a hash of each key instead of its distance. A hash has 104
+  possible values per key, so one in 104 absent keys is mistaken for a present one.
 
 Low bits are stored plane by plane, the most significant first. A reader may leave out the last planes: that makes the
 set smaller, and more absent keys are mistaken. A present key is found in every case.
@@ -40,7 +40,8 @@ SEGMENT_KEYS = 1024
 PLANES = 6
 """Maximum low bits of a key."""
 _CELLS, _CELLS_OF = 13, 8
-"""High parts of hashes a key, as a fraction: 13/8 * 2**6 = 104 values a key, so 0.96 % of absent keys are mistaken."""
+"""Possible high parts of hashes per key, as a fraction. With 6 low bits, a hash has 13/8 * 2**6 = 104 values per key,
+so 0.96 % of absent keys are mistaken."""
 BITS, DISTANCES, HASHES = 0, 1, 2
 """How a segment is stored."""
 MOST_UPPER = SEGMENT_KEYS * 3 // 64 + 1
@@ -160,7 +161,7 @@ def keep_planes(source: Words, shapes: Words, planes: int, target: Words, ends: 
 
 @inner_kernel
 def _after_zeros(words: Words, begin: Int, end: Int, zeros: np.uint64) -> Int:
-    """Return the position of the bit after so many zeros, counted from word ``begin``; -1 if there are fewer."""
+    """Return the position of the bit after ``zeros`` zeros, counted from word ``begin``; -1 if there are fewer."""
     if zeros == _ZERO:
         return 0
     for at in range(begin, end):
