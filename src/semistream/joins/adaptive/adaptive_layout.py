@@ -201,11 +201,11 @@ class AdaptiveLayout:
 
     @staticmethod
     def bytes_beside(each: float) -> int:
-        """Return the extra bytes of a window of tuples of ``each`` bytes: room for a few of its own if all are lent."""
+        """Return the extra bytes of a window of tuples of ``each`` bytes: if all are lent, room for a few own tuples."""
         return LEAST_WINDOW if each <= Window.bytes_per_tuple else 0
 
     def parts(self, tuples: float, each: float) -> WindowParts:
-        """Return the parts for a window of ``tuples``, or the most that fit, of ``each`` bytes including the number."""
+        """Return the parts for a window of ``tuples``, or the most that fit; ``each``: bytes of a tuple and number."""
         most = max(_LEAST_TAKEN, self.free - (self.most_rows or LEAST_KEYS) * self.row)
         own = self.bytes_beside(each)
         taken = min(max(_LEAST_TAKEN, own + int(tuples * each)), most)

@@ -41,7 +41,8 @@ __all__ = ["AdaptiveMemory"]
 _FILES_WINDOW_SHARE = 0.15
 """The window's share of memory if the arena is in files, whose size must not change."""
 _SMALL = 256
-"""Pages: an R up to this size that fits is loaded at the start; a larger one after reading as many pages as it has."""
+"""Pages: an R of up to this size is loaded at the start if it fits. A larger R that fits is loaded after the join has
+read as many pages as R has."""
 _MOST_WHOLE = 1 << 17
 """Maximum tuples of a window if all of R may be held: then there are no reads to share."""
 USUAL, READ, _TRIED = 0, 1, 2
@@ -49,8 +50,9 @@ USUAL, READ, _TRIED = 0, 1, 2
 _OTHER = 1.1
 """Means of rows per key are rounded to powers of this factor."""
 _FRAMES_PART, _INTERVALS_PART = 4, 2
+"""On ranges: frames get a quarter of the spare memory, and intervals get half."""
 _MOST_INTERVALS = 1 << 17
-"""On ranges: frames get a quarter of the spare memory, intervals get half; and the maximum number of intervals."""
+"""On ranges: maximum number of intervals."""
 
 
 class AdaptiveMemory:
@@ -223,7 +225,7 @@ class AdaptiveMemory:
         return self.may_hold_all or self.arena.whole or self._updates.bytes > 0
 
     def bytes_held(self, *, lent: bool) -> float:
-        """Return the bytes of a tuple in the window, if the tuples of a batch are lent or not."""
+        """Return the bytes of a tuple in the window; ``lent``: whether the tuples of a batch are lent."""
         return float(Window.bytes_per_tuple) if lent else self._tuple_bytes
 
     def learn_rows_a_key(self, rows: float) -> None:
@@ -240,7 +242,7 @@ class AdaptiveMemory:
         return self._frames.best(split, exponent, batch, stay=stay)
 
     def differs(self, tuples: float, each: float, factor: float) -> bool:
-        """Return whether the tuples of such a window, or the rows that it leaves, differ from now by a factor."""
+        """Return whether a window of ``tuples``, or the rows that fit next to it, differ from now by ``factor``."""
         parts = self.layout.parts(tuples, each)
         ratios = parts.tuples / self.window.tuples, parts.rows / self.arena.capacity
         return not all(1 / factor < ratio < factor for ratio in ratios)
@@ -274,7 +276,7 @@ class AdaptiveMemory:
             self._have_parts(parts)
 
     def own_lent(self) -> None:
-        """Count tuples that are still lent when `feed` ends as the join's own; if needed, take memory from rows."""
+        """When `feed` ends, count tuples that are still lent as the join's own; if needed, take memory from rows."""
         if self.window.keep() or self.options.arrays is not None:
             return
         self.split = dataclasses.replace(self.split, tuple_bytes=self._tuple_bytes)

@@ -69,7 +69,7 @@ class AdaptiveJoin(Join):
     aging
         See `HotRows`.
     arrays
-        Where the arena lives, if not in this process, with what another process left there.
+        Where the arena lives, if not in this process; it may contain rows that another process left there.
     apart
         Return tuples without a match in separate, marked batches (`output.has_no_partner`), not in stream order.
     """
@@ -179,7 +179,7 @@ class AdaptiveJoin(Join):
         if self._in_turn:
             return 0  # the numbers of the window must not change during an iteration
         self._schedule.check_offered(batch)
-        # A row of a lent batch that is larger than the memory is detected here.
+        # Detect a lent row that is larger than the memory.
         ranged, lent = self._options.ranged, self._on_loan and not self._options.ranged
         most = self._memory.most_intervals if ranged else _ENCODED
         count = min(self._window.room(batch.slice(0, most), self.budget.total if lent else None), most)

@@ -15,8 +15,8 @@ __all__ = ["FrameMemory"]
 _MARGIN = 1.1
 """More frames must pay off even if the remaining room is divided by this factor; otherwise their number oscillates."""
 _AS_GOOD, _WORTH_IT = 1.005, 0.97
-"""Relative costs. Costs up to the first factor are equal, and the most frames win: unknown keys may need them. Fewer
-frames than now must cost less than the second factor."""
+"""Relative costs. Costs up to the first factor count as equal; the most frames are chosen, because unknown keys may
+need them. Fewer frames than now are chosen only if the cost is below the second factor."""
 _FAST, _SLOW = 2e-6, 5e-5
 """Seconds to transfer a page: nominal value for fast devices, and the limit from which a device is not fast."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 __all__ = ["KeyNeeds", "Mean"]
 
 _TELLING = 512
-"""Keys: all earlier keys together have at most this weight in a mean."""
+"""Keys: maximum weight of all earlier keys together in a mean."""
 _FALL = 0.1
 """After rows fitted, the surplus factor falls by this part of its excess over 1."""
 _CALM = 1.15
-"""The surplus factor remembered from windows that fitted at the first attempt grows at most by this factor at a time:
-a larger one may be due to other keys."""
+"""Windows that fit at the first attempt set a remembered surplus factor. It grows at most by this factor per window,
+because a larger surplus may be due to other keys."""
 _LIKELY = 8.0
 """Maximum weight of a key that does not fit, in multiples of the mean rows per key."""
 
@@ -77,7 +77,10 @@ class KeyNeeds:
         self._more *= factor
 
     def fitted(self, most: float, *, at_once: bool) -> None:
-        """Lower the surplus: keys would have fitted with ``most`` times their rows; ``at_once``: at the first try."""
+        """Lower the surplus after keys fitted, to ``most`` at most; ``at_once`` if they fitted at the first attempt.
+
+        ``most``: the keys would have fitted with this many times their rows.
+        """
         self._more = max(1.0, min(most, self._more + _FALL * (1.0 - self._more)))
         if at_once:
             self._calm = min(self._more, _CALM * self._calm)

@@ -45,7 +45,7 @@ _FEW_FRAMES = ((24, 4), (192, 5))
 """Minimum numbers of frames, as (frames, part): 24 frames if they need at most 1/4 of this memory, 192 if at most 1/5.
 A call costs as much as reading many pages."""
 _WORTHWHILE_CALL = 5e-4
-"""Seconds: a call does not need more pages than it reads in this time."""
+"""Seconds: a call that takes this long needs no more pages."""
 _CALL_SECONDS = 1.5e-4
 """CPU seconds of a call: its pages are listed, handed over and searched."""
 
@@ -104,7 +104,10 @@ class PageFetch:
 
     @classmethod
     def more_frames_for(cls, frames: int, spare: int, frame_bytes: int, pages: int, transfer: float) -> tuple[int, ...]:
-        """Return possible numbers of frames, ascending: more frames need fewer calls; only one if calls take long."""
+        """Return possible numbers of frames, ascending; only ``frames`` if a call already takes long enough.
+
+        With more frames, fewer calls are needed.
+        """
         if spare > pages * frame_bytes:
             return (frames,)  # R may fit, and is then read once
         each, most = frame_bytes + cls.bytes_per_frame, _SETS * int(_WORTHWHILE_CALL / max(transfer, 1e-7))
@@ -290,7 +293,7 @@ def seconds_of_call(relation: Relation) -> float:
 
 
 def seconds_of_frame(relation: Relation) -> float:
-    """Return the seconds that a page costs in the computation of the number of frames.
+    """Return the seconds per page that are used to compute the number of frames.
 
     On a disk this is its transfer. An object store has a high latency for every request, so a page counts for less
     than its transfer: then a call reads more pages.

@@ -23,7 +23,8 @@ _RISE = 0.15
 _SAMPLE = 1024
 """Rows whose length is measured."""
 _MOST_GIANTS, _AT_ONCE = 64, 2048
-"""Maximum giants to remember: keys whose rows alone do not fit. And numbers that are compared with them together."""
+"""Maximum number of giants to remember (keys whose rows alone do not fit), and how many numbers to compare with them
+together."""
 _LARGER = 1.2
 """An arena that is larger by this factor may have room for the giants."""
 

@@ -1,9 +1,9 @@
 """How the memory of ADAPTIVEJOIN follows the stream: the sizes of batches, and the keys that they request.
 
-A batch passed to `Join.feed`, as `Join.process` does, is owned by the caller until all of its tuples are accepted.
-Slices of it are views, so the window holds only the numbers of its tuples. Tuples that are still in the window when
-`feed` ends count as the join's own. If every batch is drained, none remain, and rows get the memory that the tuples
-would need: a window then spans a whole batch if the rows of its keys fit.
+A batch that is passed to `Join.feed`, for example by `Join.process`, is owned by the caller until all of its tuples are
+accepted. Slices of it are views, so the window holds only the numbers of its tuples. Tuples that are still in the
+window when `feed` ends count as the join's own. If every batch is drained, none remain, and rows get the memory that
+the tuples would need. A window then spans a whole batch if the rows of its keys fit.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ __all__ = ["StreamFollower", "use_filter"]
 _DRIFT = 0.7
 _OTHER = 0.4
 _FORGET = 6
-"""The first two are relative to the usual share of known keys. Below the first the stream has drifted, and frequencies
-are halved once. Below the second it is another stream, and they are halved as often as the third says."""
+"""Shares of known keys, relative to the usual share. Below `_DRIFT`, the stream has drifted, and frequencies are halved
+once. Below `_OTHER`, it is another stream, and frequencies are halved `_FORGET` times."""
 _BATCHES = 8
 """Micro-batches whose sizes are remembered: memory is kept for the longest of them."""
 _ALIKE = 0.97
 """Batches at least this long, relative to the last length, count as equally long: a new length costs a new search for
 the best window."""
 _TELLING, _TELLING_ALL = 16, 512
-"""Tuples: fewest in a window to estimate the exponent from, and scale of the weight of a new estimate."""
+"""Tuples: minimum number in a window to estimate the exponent from. A new estimate has the weight of the window's
+tuples divided by the second number, at most 0.5."""
 _LITTLE, _LITTLE_OF_FEW = 0.02, 0.2
 """Differences of exponents up to which a new estimate is ignored: usually, and if a window has few tuples."""
 _WORTH_IT = 1.2
@@ -72,8 +73,8 @@ class StreamFollower:
         """Learn from a window that was served completely or in part, and move memory to where it is worth more now.
 
         The window had ``tuples`` tuples and ``keys`` keys. Of the ``distinct`` keys that were served, ``missing`` were
-        not in the arena. If far more are missing than usual, the stream requests other keys than before, and formerly
-        frequent keys must not stay for their old frequency.
+        not in the arena. If far more are missing than usual, the stream requests other keys than before. Then old
+        frequencies are reduced, so that formerly frequent keys can be evicted.
         """
         memory, learned = self._memory, self._memory.learned
         left = len(memory.window)
@@ -153,7 +154,7 @@ class StreamFollower:
 
 
 def _cost(split: Split, exponent: float, batch: float, more: int, saved: float) -> float:
-    """Return the seconds per tuple if a filter takes ``more`` bytes from rows and saves a share of the reads."""
+    """Return the seconds per tuple if a filter takes ``more`` bytes from rows and saves a share ``saved`` of reads."""
     other = dataclasses.replace(split, room=split.room - more, saved=saved)
     return other.seconds(best_window(other, exponent, batch), exponent)
 

@@ -66,7 +66,7 @@ class Window:
         self.nbytes = 0
         """Bytes of the tuples, without lent ones."""
         self.refused = False
-        """Whether tuples were refused for lack of room since others left."""
+        """Whether tuples were refused for lack of room since tuples last left."""
         self._columns = len(schema)
         self._numbers: Slots = np.empty(tuples, np.int32)
         self._begin = 0
