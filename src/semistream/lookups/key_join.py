@@ -35,7 +35,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """What is decoded for some of R's columns."""
+    """How a choice of R's columns is decoded."""
 
     fields: list[pa.Field]
     gather: RowGather

@@ -41,18 +41,18 @@ _PAGES_COMPARED, _MOST_COMPARED = 256, 1 << 14
 class Lookups(RowLookups):
     """Look-ups in one relation. Create them with `Relation.lookups`.
 
-    Rows and keys that R does not have are cached, frequent ones first, in the arena of ADAPTIVEJOIN. Keys that are not
-    cached are sorted and read together, with several requests in flight. So one call with many keys is much faster than
-    many calls.
+    The cache is the arena of ADAPTIVEJOIN. It holds rows, and also keys that R does not have; the most frequent keys
+    stay. Keys that are not cached are sorted and read together, with several requests in flight. So one call with many
+    keys is much faster than many calls.
 
     **Threads.** Any thread may call. Calls run one after the other, as they share the cache and the device.
 
     **Versions.** Look-ups show the version that the relation object shows. `Relation.upsert`, `refresh` and the other
-    methods wait for running calls. Afterwards the changed keys are read again; other rows stay cached, unless R was
-    rebuilt or compacted. `Relation.apply` keeps changed pages in memory, inside this budget, and is refused if they do
-    not fit.
+    methods that change the version wait for running calls. Afterwards the changed keys are read again; other rows stay
+    cached, unless R was rebuilt or compacted. `Relation.apply` keeps changed pages in memory, inside this budget, and
+    is refused if they do not fit.
 
-    **Memory.** The budget has the cache, the index of R, the pages being read and one batch of results. The returned
+    **Memory.** The budget covers the cache, the index of R, the pages being read and one batch of results. The returned
     batch belongs to the caller. If it is larger than 1/32 of the budget, it exists twice for a moment.
 
     Parameters
@@ -79,8 +79,8 @@ class Lookups(RowLookups):
     ) -> pa.RecordBatch:
         """Return R's columns for each key, in the order of the keys.
 
-        A key that R does not have, or that contains a NULL, has NULLs. Types are compared as in a join: integers of any
-        width, strings of any kind; a value that R's type cannot hold is a key that R does not have.
+        A key that R does not have, or that contains a NULL, gets NULLs. Types are compared as in a join: integers of
+        any width, strings of any kind. A value that R's type cannot hold is a key that R does not have.
 
         Parameters
         ----------
@@ -191,7 +191,7 @@ class Lookups(RowLookups):
         self._join = None
 
     def _follow(self, before: Manifest | None) -> None:
-        """Forget the keys whose rows differ from those of an earlier version; all keys if these are not known."""
+        """Forget the keys whose rows differ from those of version ``before``; all keys if the changes are not known."""
         join, self._join = self._join, None
         if join is None or before is None:
             return
@@ -203,7 +203,7 @@ class Lookups(RowLookups):
             self._join = join
 
     def _changed(self, before: Manifest, join: KeyJoin) -> Ints | None:
-        """Return the changed keys. The pages that are compared take the place of a batch of results."""
+        """Return the changed keys. The pages that are compared use the memory of a batch of results."""
         path, after = self.relation.path, self.relation.manifest
         room = join.result_bytes // self.relation.page_bytes
         if path is None or after is None or before.schema != after.schema:

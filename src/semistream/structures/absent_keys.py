@@ -1,4 +1,4 @@
-"""Keys that R is known not to have, without a read: a filter of R in the memory of a join.
+"""Finds keys that R does not have without reading a page: a filter of R in the memory of a join.
 
 The filter is read when it saves more than its bytes would save as a cache, and released when it no longer does. It
 holds for the version of R that was open when it was read. Keys that change afterwards must be added: then they count
@@ -33,7 +33,7 @@ _CHANGED_BYTES = 4096
 _WORTH_IT = 0.97
 """A filter of another size must cost less than this, relative to the present one: switching loses rows of the cache."""
 _WORTH_A_START = 0.85
-"""The same if all rows of the cache are lost."""
+"""The same, if switching loses all rows of the cache."""
 _NOTE = "filter planes"
 _ALIKE = 0.05
 """Relative difference up to which values count as equal: the costs of all sizes take milliseconds to compute."""
@@ -65,7 +65,7 @@ class AbsentKeys:
         self.size: FilterSize | None = None
         """What is in memory; None if there is no filter."""
         self.share = 0.0
-        """Share of absent keys among those that were not known."""
+        """Share of absent keys among the unknown keys so far."""
         self.found = 0
         """Keys that the filter reported absent."""
 
@@ -85,7 +85,7 @@ class AbsentKeys:
         return 0.0 if self.size is None else self.share * (1.0 - self.size.mistaken)
 
     def left_of(self, arena: HotRows, unknown: Slots) -> Slots:
-        """Return the numbers of unknown keys whose pages must be read; the arena gets to know which are absent."""
+        """Return the numbers of unknown keys whose pages must be read; record in the arena which keys are absent."""
         if self._filters is None or unknown.size == 0:
             return unknown
         keys = arena.keys_of(unknown)
@@ -112,9 +112,9 @@ class AbsentKeys:
     ) -> tuple[FilterSize | None, bool]:
         """Return the size that costs least, and whether it differs from the present one.
 
-        ``cost`` returns the cost if so many more bytes are taken from rows than now, and such a share of unknown keys
-        is absent without a read. It depends only on ``considered``: if that is about as before, nothing is computed.
-        ``anew``: another size means another, empty cache.
+        ``cost(more, saved)`` returns the cost if the filter takes ``more`` bytes more than now from rows, and answers
+        the share ``saved`` of unknown keys. It depends only on ``considered``: nothing is computed while these values
+        are about the same as in the last call. ``anew``: a filter of another size means that the cache starts empty.
         """
         if self.share < _LEAST_SHARE and not anew:
             return None, self.size is not None
@@ -134,7 +134,7 @@ class AbsentKeys:
         return best, best != self.size
 
     def recall(self, arrays: object, most: int) -> None:
-        """Read the filter that the process before found worth its memory, if it takes at most ``most`` bytes."""
+        """Read the filter that the previous process found worth its memory, if it takes at most ``most`` bytes."""
         if isinstance(arrays, Notes) and self._wanted and (planes := arrays.note(_NOTE)):
             for size in self._possible():
                 if planes == str(size.planes) and _reserved(size) <= most:

@@ -5,9 +5,9 @@ touching pages that do not contain them. Only keys with all their rows in one pa
 complete answer.
 
 Pages that serve many tuples stay. Uses are counted for every page of R, pinned or not. A page that was read and has
-more uses than the least used pinned page replaces it. Pages are pinned when they are read anyway, never read for
-pinning. The pinned pages are sorted by use, again after every ``period`` tuples and when the order is used up. Every
-fourth time the counts are halved, so that formerly hot pages can be replaced.
+more uses than the least used pinned page replaces it. No page is read only to be pinned. The pinned pages are sorted by
+use after every ``period`` tuples, and when the order is used up. Every fourth time the counts are halved, so that
+formerly hot pages can be replaced.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class PinnedPages:
     frames
         Pages held (``l``).
     counters
-        Counters of use. If R has more pages than that, several pages share one. None if `load` gives pages that stay
-        for good.
+        Number of counters of use. If R has more pages, several pages share a counter. None if the pages are set by
+        `load` and never replaced.
     period
         Tuples after which the pinned pages are sorted again. A smaller value follows a changing stream faster; a larger
         one estimates a steady stream better.
@@ -190,7 +190,7 @@ class PinnedPages:
                 yield Matches(positions, self._t.frames, starts, flags, keys[positions])
 
     def consider(self, pages: Ints, frames: Bytes, met: Ints) -> int:
-        """Take note of pages that were read and how many tuples each served; pin the most used ones.
+        """Record pages that were read and how many tuples each of them served; pin the most used ones.
 
         Returns how many were pinned. Takes constant time per page. Pinning a page copies it and inserts its keys;
         nothing is read again.

@@ -48,8 +48,8 @@ _COPIED = 1 << 14  # tuples that `WaitBuffer.resized` copies per step
 class WaitBuffer:
     """Stream tuples by the partition that they wait for.
 
-    A tuple is inserted, taken, put off or released in constant time plus a copy of its row. Only results are allocated.
-    Choosing partitions scans the counts of all partitions.
+    A tuple is inserted, taken, put off or released in constant time plus a copy of its row. Only results allocate
+    memory. Choosing partitions scans the counts of all partitions.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class WaitBuffer:
     partitions
         Places; there are two more, `nowhere` and `beyond`.
     ripe
-        Waiting tuples from which on a partition is worth reading.
+        Number of waiting tuples from which a partition is worth reading.
     row_bytes
         Expected bytes of a variable-length row.
     """

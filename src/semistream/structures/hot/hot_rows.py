@@ -36,13 +36,14 @@ SKETCH_BYTES = 2
 _MANY = 0.18
 """If a larger share of all places is evicted together, rebuilding the table is faster than erasing each entry."""
 _AT_ONCE, _TOLD_BY = 2048, 1024
-"""Rows to evict together: no longer than reading some pages. Fewest keys to extrapolate from: the first is new."""
+"""Rows to evict together: this takes no longer than reading some pages. Minimum keys to extrapolate from: in a smaller
+sample, too many keys are new."""
 
 
 class HotRows:
     """An arena of rows with a table of keys, bounded in keys, rows and bytes.
 
-    A key is numbered, found or forgotten in constant time. All places are scanned to count or lift pins and to evict.
+    A key is numbered, found or forgotten in constant time. Counting pins, lifting pins and evicting scan all places.
 
     Parameters
     ----------
@@ -298,7 +299,7 @@ class HotRows:
             if int(self._t.state[kernels.FREE_KEY]) >= 0:
                 self._more *= 2  # the more new keys have arrived, the more are expected
                 return True
-            left = bool((self._t.known & np.uint8(SOON)).any())  # too many are requested: look less far ahead
+            left = bool((self._t.known & np.uint8(SOON)).any())  # too many keys are requested: look less far ahead
             self._t.known[:] &= np.uint8(~SOON & 0xFF)
             ahead, coming = ahead // 2, 0
         return False

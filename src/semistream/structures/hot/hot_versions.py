@@ -69,7 +69,7 @@ class HotVersions(HotRows):
         return super()._make_place(keys, valid, room, coming)
 
     def times_of(self, numbers: Slots) -> Ints:
-        """Return a time at which each number is the answer; that of the tuple, if it is unknown."""
+        """Return a time at which each number's version is the answer; the tuple's time, if the version is unknown."""
         return self._spans.since[numbers]
 
     def bring(self, numbers: Slots, wanted: WantedRows, begin: int, read: Ints, frames: Bytes) -> tuple[int, bool]:
@@ -96,7 +96,7 @@ class HotVersions(HotRows):
         self._t.known[numbers] = (self._t.known[numbers] & np.uint8(IN_USE)) | np.uint8(ABSENT)
 
     def in_use(self, numbers: Slots) -> Slots:
-        """Return those of some numbers whose places were not merged with others."""
+        """Return the numbers whose places were not merged into other places."""
         return np.compress(self._t.known[numbers] & np.uint8(KNOWN) != FREE, numbers)
 
     def merge(self, numbers: Slots) -> None:

@@ -33,7 +33,7 @@ class WantedRows(NamedTuple):
     ordered: bool
     """Whether pages are ordered by key; then keys ascend too."""
     versions: tuple[Ints, Ints] | None = None
-    """Of versions of a history: when the key's next page begins, or `OPEN`, for each key; and `TimeFields`."""
+    """For a history: for each key the time at which its next page begins, or `OPEN`; and the `TimeFields` of rows."""
 
 
 @inner_kernel
