@@ -201,7 +201,7 @@ class AdaptiveLayout:
 
     @staticmethod
     def bytes_beside(each: float) -> int:
-        """Return the extra bytes of a window of tuples of ``each`` bytes: if all are lent, room for a few own tuples."""
+        """Return the extra bytes of a window of tuples of ``each`` bytes: room for a few own tuples if all are lent."""
         return LEAST_WINDOW if each <= Window.bytes_per_tuple else 0
 
     def parts(self, tuples: float, each: float) -> WindowParts:
