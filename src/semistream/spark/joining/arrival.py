@@ -50,8 +50,8 @@ def arrival(timed: bool, home: Column | None = None) -> Column:
 
 def _of_micro_batch() -> Column:
     """Return the time of the micro-batch in milliseconds."""
-    # Spark replaces this by a constant, which a replay has too. Unlike the query's id, it also reaches threads of a
-    # foreachBatch that use the frame.
+    # Spark replaces this by a constant; a replay has the same constant. Unlike the query's id, it also reaches threads
+    # of a foreachBatch that use the frame.
     moment = F.unix_millis(F.current_timestamp())
     # Spark would compile Java code for this constant in every micro-batch, and new code is slow. Inside a function that
     # Spark does not compile, such as zip_with, the constant is read from memory. Other such functions are slower.

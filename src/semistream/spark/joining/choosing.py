@@ -20,7 +20,7 @@ from semistream.tuner import best_split, describe
 __all__ = ["choose_join"]
 
 _CACHE_SHARE = 0.8
-"""Few tuples wait if every batch is drained, so the cache gets most of the memory. The models do not know of drains."""
+"""Few tuples wait if every batch is drained, so the cache gets most of the memory. The models do not include drains."""
 _CLEARLY = 1.5
 """A join that does not keep the stream's order must be predicted to be faster by this factor. The models leave out the
 cost of drains, and of encoding waiting rows and decoding them again; a join that keeps the order has neither."""

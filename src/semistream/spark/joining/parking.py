@@ -6,7 +6,7 @@
                         found │ missing        found: passed on
                                                missing: kept until matched or expired, retried with each new version
 
-Whole Arrow batches are sent and stored as blobs, because the operator takes rows one by one and then sees only a few.
+Whole Arrow batches are sent and stored as blobs: the operator takes rows one by one, and then gets only a few of them.
 The time is that of the micro-batch, and versions are pinned to the micro-batch; both are the same in a replay. The
 state is part of the checkpoint. So a replay does what the first attempt did, and no row is lost or duplicated.
 
@@ -120,7 +120,7 @@ class _Packing:
     task: JoinTask
     final: _Final
     heartbeats: int
-    """Number of groups. Each gets at least one row per micro-batch if no timers are used, so that it is tended."""
+    """Number of groups. Without timers, each gets at least one row per micro-batch, so that its state is processed."""
 
     @property
     def __name__(self) -> str:
@@ -197,7 +197,7 @@ class _Parking(StatefulProcessor):
                 fresh.extend(unpacked(row.blob))
             elif row.blob is not None:
                 yield _tended(row.blob)
-        if self.idle:  # else this group would be tended twice, and counted twice
+        if self.idle:  # otherwise this group would be processed twice, and counted twice
             for due in self._handle.listTimers():
                 self._handle.deleteTimer(due)
         yield from self._tend(int(key[0]), fresh, now)

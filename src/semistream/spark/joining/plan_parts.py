@@ -46,7 +46,7 @@ class PlannedStream:
 
     @property
     def sent(self) -> tuple[str, ...]:
-        """The columns that decide about a row's match."""
+        """The columns that determine a row's match."""
         return self.on if self.as_of is None else (*self.on, self.as_of)
 
 

@@ -28,7 +28,7 @@ __all__ = ["NEW_ROWS", "WAITING_ROWS", "ShardBudget", "parallelism_of"]
 NEW_ROWS, WAITING_ROWS = 0.75, 0.25
 """If rows are parked: parts of the memory for joining new rows, and for joining parked rows again."""
 _ROOMY = 1 << 22
-"""Bytes of a task's memory. Below this, a cache leaves more to the join behind it than its tuned share would."""
+"""Bytes of a task's memory. Below this, a cache gets less than its tuned share, and the join behind it gets more."""
 _AMPLE = 4
 """More tasks than shards are used only if each still gets this many times the minimum memory of the join."""
 
@@ -64,7 +64,7 @@ class ShardBudget:
         return cls(largest, path, tasks or len(manifest.shards), total, is_share(memory))
 
     def enough_for(self, kind: type[Join], settings: dict[str, Any], schemas: Mapping[float, pa.Schema]) -> ShardBudget:
-        """Return a budget that is enough for streams of these schemas in their parts; only a share of R is raised."""
+        """Return a budget of which each part is enough for a stream of its schema; only a share of R is raised."""
         enough = self
         for part, schema in schemas.items() if self.may_grow else ():
             try:

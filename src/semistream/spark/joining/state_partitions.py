@@ -56,7 +56,7 @@ def check_can_park(stream: DataFrame) -> None:
 
 
 def parking_name(shards: int) -> str:
-    """Return the name of the function before the state; it tells `_shrink` how many partitions are enough."""
+    """Return the name of the function before the state; `_shrink` finds in it how many partitions are enough."""
     return _NAME.format(shards)
 
 

@@ -121,9 +121,10 @@ def join(
         column, and a row of the stream is joined with all rows within its bounds. The algorithm is ``adaptivejoin``,
         ``ssij`` or ``oracle``. Each task opens all shards, so ranges are fastest in a relation built with ``shards=1``.
     as_of
-        The stream's column of times, if the relation is a history (built with ``valid_from``): each row meets the row
-        of its key that was valid at its time, at most one. A row that is older than the first version of its key has no
-        match, and neither has one with a NULL time. The algorithm is ``adaptivejoin``, ``inlj`` or ``oracle``.
+        The stream's column of times, if the relation is a history (built with ``valid_from``). Each row is joined with
+        the row of its key that was valid at its time, at most one. A row that is older than the first version of its
+        key has no match, and neither has a row with a NULL time. The algorithm is ``adaptivejoin``, ``inlj`` or
+        ``oracle``.
     columns
         The relation's columns to add, by default all but its key; with ``condition="between"``, all. Other columns are
         neither decoded nor sent. A ``select`` after the join does not save that work.

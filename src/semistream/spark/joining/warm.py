@@ -206,8 +206,8 @@ class WarmShard:
         return ""
 
     def leave_note(self, name: str, text: str) -> None:
-        """Leave a text to the next task. Tasks that start anew find it too."""
-        with contextlib.suppress(OSError):  # no space: the next task does without
+        """Leave a text to the next task, which gets it even if it starts with an empty cache."""
+        with contextlib.suppress(OSError):  # no space: the next task works without it
             (self.directory / f"{name}.note").write_text(text)
 
     def keep(self) -> None:

@@ -5,7 +5,7 @@
     data.array      the pages of R, as they are on disk
     keys.array      the table: keys by slot (not of a direct table)
     places.array    the table: where the row of each slot's key starts in data.array; -1 if the slot is empty
-    ready           which relation and version the files are of; written last
+    ready           which relation and version the files contain; written last
 
 The table of a dated image, for as-of joins with a history, has all rows in the order of key and time: keys.array,
 begins.array, lasts.array and places.array.
@@ -56,7 +56,8 @@ _LEAST_ROOM = 1 << 17
 RESULTS = 8
 """1/8 of the memory is for results of all tasks; the image may use the rest."""
 RESULT_ROOM = 1 << 21
-"""Bytes for results that are added to a share of a small relation: about 6,000 rows of 90 B in each of two tasks."""
+"""Bytes for results, added if the memory is a share of a small relation: enough for about 6,000 rows of 90 B in each of
+two tasks."""
 _PAGES = 256
 """Pages to read in one call."""
 
@@ -110,7 +111,7 @@ class Image:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of average length when it is decoded, of the first rows if they are packed."""
+        """Mean bytes of a row when it is decoded; for packed rows, the mean of the first rows."""
         return self._row_bytes or int(self._rows.decoded_bytes(self.data.size // max(1, self.rows)))
 
     def find(self, keys: pa.RecordBatch, asked: Bools | None = None) -> tuple[Slots, Bools]:

@@ -1,7 +1,8 @@
 """A read-only table from a key and a time to the place of the row that was valid then, in arrays that can be files.
 
-All rows of a history, in the order of key and begin. The last row of a key that begins by a time is found by halving;
-it is valid at that time if it has not ended. So a key needs no chain, and a table costs 28 bytes per row.
+It has all rows of a history, in the order of key and begin. A binary search finds the last row of a key that begins at
+or before a time. That row is valid at the time if it has not ended. So a key needs no chain, and a table costs 28 bytes
+per row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Guests: rows of hot keys in a task that does not have their shard. They are answered here, all others by the join.
+"""Guests: rows of hot keys in a task that does not have their shard. This module answers them; the join answers others.
 
 A task looks up a guest's row of R once, in the shard that has it. The join gets the guest with a NULL key, so it passes
 the guest on without a match. Results are in the order of the stream, and the guest's answer is filled in there. Guests

@@ -57,7 +57,7 @@ class HeldDimension:
     counted: bool
     missing_keys: bool
     dated: bool = False
-    """Whether rows meet the row of a history that was valid at their time."""
+    """Whether R is a history, and each row is joined with the version that was valid at the row's time."""
 
     @property
     def image(self) -> tuple[str, bool]:

@@ -102,7 +102,8 @@ def dimension(
     """Return a dimension for `enrich`; the parameters are those of `semistream.join`.
 
     ``memory`` is the dimension's own budget. By default it gets a part of the budget of `enrich`. A dimension with
-    ``as_of`` is a history and meets each row as it was at that time; others are joined as they are now.
+    ``as_of`` is a history: each row of the stream is joined with the version that was valid at the row's time. Other
+    dimensions are joined as they are now.
     """
     settings = {
         "on": on, "by": by, "how": how, "on_missing": on_missing, "park_for": park_for, "after_park": after_park,
