@@ -49,7 +49,7 @@ class ChangedRows(NamedTuple):
 
 
 def changed_rows(relation: Updatable, upserts: Any, deletes: Any) -> ChangedRows:
-    """Return the rows to upsert and the keys to delete. It sorts both, and holds a copy of each in memory."""
+    """Return the rows to upsert and the keys to delete, both as sorted copies in memory."""
     codec = relation.key
     if isinstance(deletes, pa.Array | pa.ChunkedArray):
         deletes = pa.table([deletes], names=list(codec.names)[:1])
@@ -117,7 +117,10 @@ def given_rows(
 
 
 def _rescaled(column: pa.ChunkedArray, kind: pa.DataType, *, passed_over: bool) -> pa.ChunkedArray:
-    """Return decimals in R's scale, which decimals from Python rarely have. Others become NULL or raise an error."""
+    """Return decimals in R's scale, which decimals from Python rarely have.
+
+    Decimals that do not fit become NULL if ``passed_over``; otherwise they raise an error.
+    """
     kept = pa.chunked_array([rescaled(chunk, kind.scale) for chunk in column.chunks], pa.decimal256(76, kind.scale))
     if kept.null_count > column.null_count and not passed_over:
         raise RelationBuildError(

@@ -113,7 +113,7 @@ def _ended(versions: _Versions, gone_keys: Ints, ends: Ints) -> _Versions:
     valid[valid] = versions.lasts[row[valid]] >= ends[valid]
     row, ends = row[valid], ends[valid]
     empty = ends == versions.begins[row]
-    np.minimum.at(versions.lasts, row[~empty], ends[~empty] - 1)  # before an empty row there may be no number
+    np.minimum.at(versions.lasts, row[~empty], ends[~empty] - 1)  # for an empty row, ends - 1 may not exist
     left = np.ones(versions.keys.size, bool)
     left[row[empty]] = False
     return versions.kept(left)

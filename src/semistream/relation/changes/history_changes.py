@@ -34,9 +34,9 @@ _ZONED = re.compile(r"(Z|:\d\d[+-]\d\d(:?\d\d)?|\.\d+[+-]\d\d(:?\d\d)?)$")
 
 
 def moment_of(times: ValidTimes, at: Any) -> int:
-    """Return a moment, as text, a date, a datetime, a number or an Arrow scalar, as R's times are numbered.
+    """Return a moment, given as text, a date, a datetime, a number or an Arrow scalar, as a number like R's times.
 
-    A time without a zone is one of the zone of R's column.
+    A time without a zone is in the zone of R's column.
 
     >>> times = ValidTimes.of(pa.schema({"since": pa.timestamp("s", "Europe/Berlin")}), "since")
     >>> moment_of(times, "2026-01-01"), moment_of(times, "2026-01-01T00:00:00+01:00")
@@ -152,7 +152,7 @@ def _begun(relation: Updatable, times: ValidTimes, upserts: Any, moment: int) ->
 
 
 def _ended(times: ValidTimes, rows: pa.RecordBatch, ends: Any, moment: int) -> pa.RecordBatch:
-    """Return rows of which some end at a moment."""
+    """Return the rows, some of which end at ``moment``."""
     if times.valid_to is None or not ends.any():
         return rows
     at = rows.schema.get_field_index(times.valid_to)

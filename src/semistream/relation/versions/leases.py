@@ -91,7 +91,7 @@ class Writer:
             return self
         folder = self.path / WRITERS
         while self._lease is None:
-            files.make_directory_unflushed(folder)  # its users do not survive a crash either
+            files.make_directory_unflushed(folder)  # not flushed: after a crash of the machine, no writer needs it
             self.floor = manifests.latest(self.path) or 0
             self.run = os.urandom(8).hex()
             temporary = folder / f".{self.run}"

@@ -50,7 +50,7 @@ class StoreLease:
         threading.Thread(target=self._beat, name="writer's lease", daemon=True).start()
 
     def about_to_commit(self) -> None:
-        """Ensure that no `vacuum` has considered this writer dead, or will."""
+        """Ensure that no `vacuum` has considered this writer dead, and that none will."""
         if self._committing:
             return
         if not files.put_if_absent(self._fate, b"committing") or not self._lease.is_file():
