@@ -214,5 +214,5 @@ def _measure_turn(relation: Relation, constants: Constants) -> float:
 
 
 def default_constants(operations: dict[str, float]) -> Constants:
-    """Return the package's simulated disk with costs of operations measured here; ``disk-2010.json`` was made so."""
+    """Return the package's simulated disk with costs of operations measured here, as in ``disk-2010.json``."""
     return Constants(**(dataclasses.asdict(load_constants(DEFAULT)) | operations))

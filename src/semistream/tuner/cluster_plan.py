@@ -1,6 +1,6 @@
 """A plan for given machines: R is in an object store, a part of it is cached on their disks, and cores share a disk.
 
-Differences to `plan`, where each shard has its own disk:
+Differences from `plan`, where each shard has its own disk:
 
 * A page that is not in a machine's local disk cache is read from the store; a task has up to 320 requests in flight.
 * Each of ``h`` machines has 1/h of the shards, so its cache holds ``h`` times as much of what they read.

@@ -40,7 +40,7 @@ class PackingGain:
 
 
 def plain_pages(relation: Relation) -> int | None:
-    """Return about how many pages R would have if no column was packed; None if none is.
+    """Return approximately how many pages R would have if no column were packed; None if no column is packed.
 
     The mean row is that of the build; see `PLAIN_ROW_BYTES`.
     """
@@ -48,13 +48,13 @@ def plain_pages(relation: Relation) -> int | None:
     if known is None:
         return None
     row = float(known)
-    # Half a row is left over at the end of a page.
+    # On average, the space of half a row stays free at the end of a page.
     rows_per_page = max(1.0, (relation.page_bytes * relation.stored.fill - HEADER - row / 2) / row)
     return max(1, math.ceil(relation.row_count / rows_per_page))
 
 
 def unpacked(relation: Relation, setting: Setting) -> Setting | None:
-    """Return a setting of a packed relation as it would be if no column was packed; None if none is."""
+    """Return the setting of a relation as it would be if no column were packed; None if no column is packed."""
     pages = plain_pages(relation)
     if pages is None:
         return None
@@ -70,14 +70,14 @@ def unpacked(relation: Relation, setting: Setting) -> Setting | None:
 
 
 def packing_gain(relation: Relation, setting: Setting, best: Prediction, memory: int) -> PackingGain | None:
-    """Return what packing brings to a join; None if the relation is not packed.
+    """Return what a join gains from packing; None if the relation is not packed.
 
     Parameters
     ----------
     setting, best
         The relation's setting, and the prediction for the join.
     memory
-        Bytes of the budget, for packed and unpacked rows the same.
+        Bytes of the budget: the same for packed and unpacked rows.
     """
     plain = unpacked(relation, setting)
     if plain is None:

@@ -172,7 +172,7 @@ def _expected(total: int, exponent: float, sample: int, edges: Ints) -> Floats:
 
 
 def _poisson_below(mean: Floats, limit: int) -> Floats:
-    """Return the probability of fewer than ``limit`` occurrences: exact for few, else by Wilson-Hilferty's cubes."""
+    """Return the probability of fewer than ``limit`` occurrences: exact for few, else by Wilson and Hilferty."""
     if limit <= 8:
         term = np.exp(-mean)
         total = np.zeros_like(mean)

@@ -25,7 +25,7 @@ __all__ = ["Tuning", "choose", "compare", "describe", "skew_of", "tune", "useful
 
 _SAMPLE_ROWS = 1_000_000
 _SEEKS = 16.0
-"""A device seeks if a seek costs at least this many page transfers; on a disk of 2010 it costs a hundred."""
+"""Seeks of a device are expensive if a seek costs at least this many page transfers. On a disk of 2010 it costs 100."""
 _USEFUL_SHARE, _USEFUL_BYTES = 1.5, 64_000_000
 """Upper limit of the memory for which models are searched, as a share of R plus bytes. The share holds all rows of R
 with their directory; the bytes hold what does not depend on R. More memory changes no rate, and models of waiting
@@ -220,9 +220,9 @@ def choose(
 ) -> Prediction:
     """Return algorithm and options for ``algorithm="auto"``.
 
-    On a device without seeks it is `adaptivejoin`, if the memory is sufficient for it: the models of the others assume
-    that tuples may wait as long as it pays, and that the CPU is mostly idle, which is not how streams are run. If seeks
-    are expensive, it is the recommendation of the tuner.
+    On a device without seeks it is `adaptivejoin`, if the memory is sufficient for it. The models of the other joins
+    assume that tuples may wait for as long as that increases the rate, and that the CPU is mostly idle. Both are wrong
+    for usual streams. If seeks are expensive, it is the recommendation of the tuner.
     """
     if sample is not None and exponent is None:
         skew = skew_of(relation, sample, on)
