@@ -11,8 +11,8 @@ symbol         meaning
 Each tuple that reaches the disk side costs ``(S + T·pages) / w`` of reading, ``d / w`` probes, and
 ``c_S + c_A + c_E + K·c_O``.
 
-Difference to the paper's model: ``w`` is derived, not fitted (Eq. 2), and is valid for any exponent and any position of
-the frequent keys.
+Difference from the paper's model: ``w`` is derived, not fitted (Eq. 2), and is valid for any exponent and any position
+of the frequent keys.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def _arrivals(mean: float, out: Floats) -> None:
 
 @kernel
 def _arriving(group: float) -> float:
-    """Return the mean number of arrivals, if the mean over times with at least one arrival is ``group``."""
+    """Return the mean number of arrivals, if the mean over intervals with at least one arrival is ``group``."""
     if group <= 1.0:
         return 1e-9
     mean = min(2.0 * (group - 1.0), group)

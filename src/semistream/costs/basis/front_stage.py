@@ -63,9 +63,9 @@ def cached_share_slope(setting: Setting, held: float) -> float:
 def best_cache(setting: Setting, memory: float) -> float:
     """Return ``h_R``, in tuples, at which a rate of ``(M - u·h) / (1 - p(h))`` is highest.
 
-    There the derivative is zero: ``(M - u·h)·p'(h) = u·(1 - p(h))``. Its left side falls with ``h`` and so does the
-    right one, but for an exponent above 0 the left one falls faster, so there is one root and it is a maximum. A
-    uniform stream has none: then no cache is best, and 0 is returned.
+    There the derivative is zero: ``(M - u·h)·p'(h) = u·(1 - p(h))``. Both sides fall with ``h``. For an exponent above
+    0 the left side falls faster, so there is one root, and it is a maximum. For a uniform stream there is no root: the
+    rate is highest without a cache, and 0 is returned.
 
     >>> from semistream.costs.basis.constants import load_constants
     >>> setting = Setting.planned(100_000_000, exponent=1.0, constants=load_constants("disk-2010"))

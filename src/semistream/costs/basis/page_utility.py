@@ -137,8 +137,8 @@ def kept_pages(items: PageClasses, room: float, cycle: float, kept: float) -> Fl
 def _above(mean: float, scale: float, threshold: float) -> float:
     """Return the probability that ``scale`` times a Poisson count with the given ``mean`` reaches a threshold.
 
-    It must be accurate far from the mean. In an even stream the few keys that occurred three times as often as others
-    matter; there a normal distribution is too low by an order of magnitude, and a logistic one is several times too
+    It must be accurate far from the mean. In a uniform stream, the few keys matter that occurred three times as often
+    as others. There a normal distribution is too low by an order of magnitude, and a logistic one is several times too
     high. Small counts use the series of the incomplete gamma function, others Wilson and Hilferty's cube root.
     """
     expected, count = mean / scale, threshold / scale

@@ -24,7 +24,7 @@ def planned_reads(
     """Return runs, pages read and pages requested, if a share ``density`` of each class of pages is requested.
 
     A run has at most ``scan`` pages, and ``read`` pages are read together. If the ``shares`` of cached pages are given,
-    the keys requested in a ``cycle`` follow from them; else they follow from the pages.
+    the keys requested in a ``cycle`` are computed from them; otherwise from ``density``.
     """
     ratio = setting.queued_seek / setting.transfer
     there = np.zeros(density.size)
@@ -53,9 +53,9 @@ def planned_reads(
 
 
 def _merged(count: Floats, columns: Floats) -> list[tuple[float, Floats]]:
-    """Return stretches of R with about the same density each, the first of ``columns``, and the means of all of these.
+    """Merge neighbouring classes of similar density, which is the first of ``columns``.
 
-    Neighbouring classes are taken together.
+    Returns the number of pages of each merged class, and its means of all ``columns``.
     """
     stretches: list[tuple[float, Floats]] = []
     held, sums, first = 0.0, np.zeros(len(columns)), float(columns[0, 0])
@@ -73,10 +73,10 @@ def _merged(count: Floats, columns: Floats) -> list[tuple[float, Floats]]:
 def _planned(
     keys: int, chance: float, each: float, ratio: float, scan: int, read: int, cached: float = 0.0
 ) -> tuple[float, float]:
-    """Return runs and pages of a plan for a stretch of R in which a share of the keys is wanted.
+    """Return runs and pages of a plan for a part of R with ``keys`` keys, of which a share ``chance`` is wanted.
 
-    A key has ``each`` pages, and where it begins or ends in the middle of one, its neighbour has the rest of that. Of
-    these pages a share is ``cached``.
+    A key has ``each`` pages. If it begins or ends in the middle of a page, the neighbouring key has the rest of this
+    page. ``cached`` is the share of such shared pages that is cached.
     """
     random = np.random.default_rng(7)
     drawn = np.flatnonzero(random.random(keys) < chance)
@@ -96,11 +96,11 @@ def _planned(
         together, at = plan.list_pages(at, listed)
         runs += 1 + int(np.count_nonzero(np.diff(together) != 1))
         total += together.size
-    # the stretch may have been drawn with a few keys more or less than expected
+    # the random draw may have a few keys more or less than expected
     scale = chance * keys / drawn.size
     return runs * scale, total * scale
 
 
 def _covered(pages: Ints, begin: Ints, end: Ints) -> Bools:
-    """Say of each page whether the last key that begins there or before ends after it."""
+    """Return for each page whether the last key that begins on it or earlier also covers it."""
     return np.asarray(end[np.searchsorted(begin, pages, side="right") - 1] > pages)

@@ -6,8 +6,8 @@ few percent. A cache before the join answers some keys: each class has the share
 depends on the position of its keys in R:
 
 - ``noperm``: neighbours in R are neighbours in rank, so the popularity of a unit is the sum over its ranks;
-- ``random``: a unit is a random draw of keys. The most popular of them matters by itself, the others by their
-  mean, which is close because they are many.
+- ``random``: a unit is a random draw of keys. The most popular key of a unit is modelled individually. The others are
+  modelled by their mean, which is accurate because there are many.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class KeyClasses:
         return Units(np.diff(within) / units, units, neighbours=True)
 
     def _at_random(self, keys_a_unit: float, count: float, total: float) -> Units:
-        # keys in the order of their remaining popularity: cached keys are last, with none
+        # keys in the order of their remaining popularity: cached keys are last, with popularity 0
         held = self.count * (1.0 - self.missing)
         left = self.count * self.missing
         popularity = np.append(self.popularity, 0.0)
@@ -189,12 +189,12 @@ def _filling(missing: Floats, stay: Floats) -> Floats:
     stay = np.clip(stay, 1e-3, 1e3)
     mean = stay * -np.expm1(-1.0 / stay)
     filled = 1.0 - 2.0 * (1.0 - missing) * stay * (1.0 - mean) / mean
-    # from tuples that come ever more often, as time goes by, to tuples that come evenly
+    # 2/3 if tuples arrive more and more often during the cycle, 1 if they arrive evenly
     return np.clip(filled / np.maximum(missing, 1e-12), 2.0 / 3.0, 1.0)
 
 
 def _edges(size: float) -> Floats:
-    """Return borders of classes: single ones first, then ever longer ones."""
+    """Return borders of classes: first classes of one item, then wider and wider ones."""
     if size <= _SINGLE:
         return np.append(np.arange(math.ceil(size)), size).astype(np.float64)
     steps = math.ceil(math.log(size / _SINGLE) / math.log(_GROWTH))

@@ -16,7 +16,7 @@ __all__ = ["Counts", "Operations", "simulated_seconds"]
 
 
 class Counts(Protocol):
-    """The counters that have a price; `semistream.core.statistics.JoinStatistics` has them, and `Operations`."""
+    """The counters that have a price, as in `semistream.core.statistics.JoinStatistics` and `Operations`."""
 
     @property
     def rows_in(self) -> float: ...

@@ -89,9 +89,10 @@ def oldest_first(units: Units, waiting: float, keys_a_turn: float, keys_a_unit: 
 def _cycle(
     popularity: Floats, count: Floats, filling: Floats, often: Floats, wait: float
 ) -> tuple[float, float, float, float, float]:  # fmt: skip
-    """Return sums over all units of one that waits ``wait`` at most and is read ``often`` before: see `both_ends`.
+    """Return sums over all units, if units wait at most ``wait`` and are also read at the rates ``often``.
 
-    They are the tuples that wait; reads; reads at the old end; time waited; and squares of the tuples served.
+    See `both_ends`, which calls these ``τ`` and ``g``. The sums are those of waiting tuples, reads, reads at the old
+    end, time waited, and squares of the tuples served.
     """
     waiting, reads, old, waited, squares = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(popularity.size):
@@ -133,11 +134,11 @@ def _old_end(popularity: Floats, count: Floats, filling: Floats, often: Floats, 
 def both_ends(units: Units, waiting: float, oldest: float, newest: float, keys_a_unit: float) -> SteadyState:
     """Return the steady state of a queue that is served from its old and from its new end, as OP-CACHEJOIN's is.
 
-    Each iteration reads the units of ``oldest`` keys and of the ``newest`` keys. Of the ``B`` tuples that entered last,
-    the newest keys are those of the last ``n``. So a unit is read at its new end when one of these keys needs it, at a
-    rate of ``g = (1 - e^{-qn}) / B`` per admitted tuple, and at its old end if that does not happen for ``τ`` tuples.
-    With ``D = min(τ, time to the first)`` its cycle is ``1/q + (1 - g/q)·E[D]``. The wait of the state returned is what
-    an average unit waits.
+    Each iteration reads the units of the ``oldest`` keys and of the ``newest`` keys. ``B`` tuples enter per iteration,
+    and the newest keys are those of the last ``n`` of them. A unit is read from the new end if one of these keys needs
+    it, which happens at a rate of ``g = (1 - e^{-qn}) / B`` per admitted tuple. If that does not happen for ``τ``
+    tuples, the unit is read from the old end. With ``D = min(τ, time to the first read from the new end)`` its cycle is
+    ``1/q + (1 - g/q)·E[D]``. The returned ``wait`` is that of an average unit.
     """
     q, count, filling = units.popularity, units.count, _filling(units)
     recent = root(lambda n: units.total(keys_a_unit * -np.expm1(-q * n / keys_a_unit)) - newest, newest / 2, newest * 4)
@@ -211,7 +212,7 @@ def characteristic_time(units: Units, waiting: float) -> float:
 
 
 def root(function: Callable[[float], float], low: float, high: float, exact: float = 1e-6) -> float:
-    """Return the zero of a growing function, by bisection in ratios; the ends are moved outwards as needed."""
+    """Return the zero of an increasing function, by bisection with geometric means; the ends move out if needed."""
     while function(low) > 0 and low > 1e-12:
         low /= 4
     while function(high) < 0 and high < 1e30:

@@ -7,7 +7,7 @@ moves in waves, which cost up to a quarter of the rate. They follow from three r
 
     the unit read next      is the one with the smallest first position f
     it serves               1 + q·(A - f) tuples, A being the position of the newest tuple
-    then                    as many enter: A grows by them; its own next first one comes at A + (1/q on average)
+    then                    as many enter, and A grows by them; the unit's next first tuple is at A + (1/q on average)
 
 The rules are simulated over several laps of the queue, for some hundred units: the most popular ones individually, each
 of the others as a representative of several similar ones. Time is counted in admitted tuples. Nothing is random: the
@@ -32,15 +32,15 @@ __all__ = ["empty_places", "play_laps"]
 _CELLS = 1024
 """Number of parts of a wait into which units are sorted."""
 _LEAST_LAPS, _READS = 8, 4000
-"""Least number of laps, and of reads: few units are simulated for more laps until the reads are reached."""
+"""Minimum laps, and minimum reads: if there are few units, more laps are simulated until the reads are reached."""
 _MOST_READS = 64
-"""Largest average number of reads per unit and lap. If more were needed, one unit receives nearly the whole stream, and
-a sample of its reads is sufficient."""
+"""Maximum average number of reads per unit and lap. More are needed only if one unit receives nearly the whole stream;
+then a sample of its reads is sufficient."""
 _SINGLE = 256
 _THINNING = 0.01
 _REPRESENTATIVES = 4096
 _PARTS = 256
-"""The units that one representative stands for hold at most one part in this many of the queue, one tuple each."""
+"""The units of one representative, with one waiting tuple each, hold at most 1/256 of the queue."""
 _NEVER = 1e-15
 _LEAST_TURNS, _DRAWS = 256, 4096
 _STEPS = (0.6180339887498949, 0.7548776662466927, 0.5698402909980532)
@@ -63,7 +63,7 @@ def play_laps(
     most
         Tuples that can enter per iteration.
     wait
-        About how long a unit waits.
+        Approximate wait of a unit.
     stay
         Share of the tuples entering in an iteration that are still in the queue when it reads.
     """

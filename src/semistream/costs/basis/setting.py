@@ -51,7 +51,7 @@ class Setting:
     rows                 ``R_t``     tuples of R
     pages                ``N_R``     pages of R
     page_bytes           ``v_P``     bytes of a page on the device
-    frame_bytes                      bytes of a page in memory (the same, but for simulations)
+    frame_bytes                      bytes of a page in memory (the same, except in simulations)
     index_bytes                      bytes of the index of R in memory
     waiting_bytes                    one stream tuple in ``H_S`` and queue (the papers' ``f·v_S`` + queue node)
     cached_bytes         ``u``       one tuple of R in ``H_R``, frequency and hash entry included
@@ -192,7 +192,7 @@ class Setting:
         )
 
     def replace(self, **changes: object) -> Setting:
-        """Return this setting with something changed."""
+        """Return this setting with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     @property
