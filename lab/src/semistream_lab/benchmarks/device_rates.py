@@ -223,8 +223,9 @@ def _sequential(relation: Relation, device: FileDevice, rounds: int) -> dict[str
 
 
 def _ways(device: FileDevice, reads: int, rounds: int) -> dict[str, float]:
-    """Return random pages per second for each method of keeping several in flight. This explains the choice of method
-    in the device.
+    """Return random pages per second for each method of keeping several requests in flight.
+
+    The results explain which method the device uses.
     """
     generator = np.random.default_rng(4)
     frames = device.allocate(reads)

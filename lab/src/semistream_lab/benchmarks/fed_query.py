@@ -27,7 +27,8 @@ Transform = Callable[[DataFrame], DataFrame]
 COUNTED = "counted"
 _POLLING = "spark.sql.streaming.pollingDelay"
 _RARELY = "2s"
-"""How often a query looks for files: rarely, while another query is measured."""
+"""Interval at which a query looks for new files. It is long, so that a query does not disturb the measurement of
+another."""
 _PATIENCE = 600.0
 """Timeout of a micro-batch, in seconds."""
 

@@ -53,7 +53,7 @@ class LookupSpec:
     calls
         Measured calls of each size and state.
     fill
-        Keys that fill the cache first. None: four for each byte of memory divided by the bytes of a row.
+        Keys that fill the cache first. None: four times the number of rows that fit into the memory.
     """
 
     rows: int = 10_000_000

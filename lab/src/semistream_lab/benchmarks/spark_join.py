@@ -4,7 +4,7 @@ Both read the same files, one per micro-batch, and discard the results (``noop``
 same cores and heap:
 
 * *ours*: `semistream.spark.join` with a relation, within ``memory``, by default with `adaptivejoin`;
-** *stream-static*: Spark's join of the stream with R as Parquet, with its best plan: the micro-batch is broadcast and R
+* *stream-static*: Spark's join of the stream with R as Parquet, with its best plan: the micro-batch is broadcast and R
   is scanned, which inner joins allow. The benchmark checks the plan and stops if Spark chose another.
 
 A rate is the rows of a micro-batch divided by the median of ``triggerExecution``, which Spark reports: all of a
@@ -68,7 +68,8 @@ def bench_session(plan: BenchPlan) -> Iterator[SparkSession]:
             "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
             # Over TCP a task waits 40 ms for its last keys, until the worker has acknowledged the data before them.
             "spark.python.unix.domain.socket.enabled": "true",
-            # After 100 micro-batches a query purges old metadata of its source in each; our query is the older one.
+            # Otherwise a query deletes old metadata of its source in every micro-batch after the 100th. Our query runs
+            # for more micro-batches than Spark's, so only ours would do that.
             "spark.sql.streaming.fileSource.log.deletion": "false",
             # a micro-batch is broadcast because of our hint, whatever its size
             "spark.sql.autoBroadcastJoinThreshold": "1g",

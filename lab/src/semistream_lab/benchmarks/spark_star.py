@@ -8,7 +8,7 @@ has a match, so all joins give the same rows, and their number is checked. Conte
 * *spark*: inner joins with the Parquet files. Small tables are broadcast. For products that are not small, the
   micro-batch is broadcast and products are scanned, which is Spark's fastest plan for them;
 * *cached*: if all tables are small, the same with tables that are cached in Spark's memory and never see an update;
-* *one shard*: the same as *ours*, with relations of one shard, which the same number of tasks divides.
+* *one shard*: the same as *ours*, with relations of one shard, which is divided among the same number of tasks.
 
 All queries keep running and take turns, so that changes of the machine's speed affect all of them equally. A rate is
 the number of rows of a micro-batch divided by the median of Spark's ``triggerExecution``.

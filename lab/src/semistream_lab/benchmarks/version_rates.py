@@ -174,7 +174,7 @@ class VersionProcess:
     def __init__(self, python: Path, plan: BenchPlan, directory: Path, work: Path) -> None:
         self._python, self._log = python, work / "log"
         variables = {**os.environ, "PYSPARK_PYTHON": str(python)}
-        variables.pop("SPARK_HOME", None)  # of another version
+        variables.pop("SPARK_HOME", None)  # it may be of another version
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [str(python), "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
@@ -212,7 +212,7 @@ class VersionProcess:
 
     def close(self) -> None:
         """End the process."""
-        self._process.communicate()  # the end of its orders ends it
+        self._process.communicate()  # the process ends when it gets no more orders
 
 
 def _serve(orders: TextIO, answers: TextIO) -> None:

@@ -63,7 +63,7 @@ class AsOfPlan:
     fill_rows
         Rows that fill our caches first, in larger micro-batches.
     spark_batches
-        Number of measured micro-batches of each of Spark's joins, after one other.
+        Number of measured micro-batches of each of Spark's joins, after one that is not measured.
     memory, exponent, shards, cores, heap
         Budget of each of our joins; skew of the stream's keys; shards of R; cores and heap of Spark.
     """

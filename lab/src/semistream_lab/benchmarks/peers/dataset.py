@@ -7,7 +7,7 @@
         relation/           ours
         …                   one file or folder per store
     DIRECTORY/catalogue-10000000-stride-2-seed-1/
-    DIRECTORY/tpch/                     what the generator of TPC-H made
+    DIRECTORY/tpch/                     files of the TPC-H generator
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Dataset:
     seed: int = 1
     layout: Layout = "random"
     stride: int = 1
-    """Distance of R's keys. From 2, keys between them are absent."""
+    """Distance between R's keys. If it is 2 or more, the keys between them are absent."""
 
     @property
     def place(self) -> Path:

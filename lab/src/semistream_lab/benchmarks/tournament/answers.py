@@ -47,7 +47,7 @@ class Answer:
 
 
 def _words(column: pa.Array) -> list[NDArray[np.uint64]]:
-    """Return a column as 64-bit numbers, several per value of a wide column. NULL is a number that no test has."""
+    """Return a column as 64-bit numbers, several per value of a wide column. NULL is a number that no test data has."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if not column.null_count:

@@ -93,7 +93,7 @@ def _rehearse(kind: type[Contestant], task: Task) -> None:
 
 
 def _batch(joining: Contestant, path: Path, *, check: bool) -> tuple[dict[str, Any], int]:
-    """Join a batch. Count its rows, or, with ``check`` and unmeasured, check every byte of them."""
+    """Join a batch and count the rows of the result; with ``check``, also compute their checksum."""
     with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
         batch = reader.get_batch(0)
     joining.drop_pages()

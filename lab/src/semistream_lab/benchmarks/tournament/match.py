@@ -137,7 +137,10 @@ class _Racer:
         self._tell(name=name, task=asdict(task))
 
     def open(self) -> None:
-        """Let it open R under its limit after the rehearsal. All rehearse in parallel and open R one by one."""
+        """Let the contestant open R, with its memory limit, after its rehearsal.
+
+        Contestants rehearse in parallel, and open R one by one.
+        """
         self._hear()
         bounded, more = contestant(self.name).bounded, self._task.allowed_bytes
         if self._group is not None and self.trouble is None:
@@ -179,7 +182,7 @@ class _Racer:
         return answer
 
     def batch(self, file: Path, rows: int, right: Answer | None) -> float | None:
-        """Let it join a batch. Return the seconds, or None if it has dropped out."""
+        """Let the contestant join a batch; return the seconds, or None if it has dropped out."""
         answer = self.ask(file=str(file), check=right is not None)
         if self.trouble is not None:
             return None
