@@ -19,8 +19,8 @@ data, so it is shown and not counted. ``assumption``: an assumption of a model. 
 same measurement. ``beside``: not a paper's claim, but worth knowing.
 """
 Cause = Literal["paper", "price", "ours"]
-"""Why a claim fails. ``paper``: its own model or arithmetic contradicts it, or the measurement does under its
-conditions. ``price``: the prices of the paper's machine that are not known. ``ours``: our setting, data or code."""
+"""Why a claim fails. ``paper``: the paper's own model or arithmetic contradicts it, or a measurement under the paper's
+conditions does. ``price``: it depends on unknown prices of the paper's machine. ``ours``: our setting, data or code."""
 
 
 @dataclass(frozen=True)

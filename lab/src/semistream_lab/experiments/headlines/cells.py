@@ -12,7 +12,7 @@ TITLES = (
 
 
 def cells(row: Row) -> list[str]:
-    """Return the cells of a row. What was not measured is ``not run``, or empty for columns that do not apply."""
+    """Return the cells of a row: ``not run`` where nothing was measured, and empty where a column does not apply."""
     words = {True: "yes", False: f"no: {row.cause or 'paper'}", None: "not run"}
     headline = row.headline
     first = row.as_published or "not run"

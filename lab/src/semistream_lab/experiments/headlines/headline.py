@@ -15,7 +15,7 @@ __all__ = ["Headline", "Lines", "Row", "row_of"]
 Outcomes = Mapping[str, Outcome]
 
 _LEAST = 0.95
-"""Ratios down to this do not contradict an order: the tolerance of orders."""
+"""Tolerance of orders: a ratio of at least this does not contradict an order."""
 _MORE = 1.05
 """At least one ratio must reach this: a tie everywhere is not an order."""
 _MET = 0.9
@@ -74,7 +74,7 @@ class Headline:
     rate
         The published rate, if the headline is a rate and not a ratio.
     cause, why
-        If it does not reproduce: the cause, and what derives the reason from the measurements.
+        If it does not reproduce: the cause, and a function that derives the reason from the measurements.
     """
 
     id: str
@@ -93,7 +93,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Row:
-    """A headline and what was measured for it; None where nothing was."""
+    """A headline and what was measured for it; None where nothing was measured."""
 
     headline: Headline
     as_published: str | None

@@ -37,7 +37,7 @@ def _ssij(*experiments: str) -> dict[str, Any]:
 
 
 def _up_to_five(first: str, second: str) -> tuple[Lines, ...]:
-    """Return ratios on other data; with 10 % memory most of the line items' stream would fit."""
+    """Return ratios on other data with up to 5 % memory: 10 % would hold most of the stream of line items."""
     return (Lines("ssij-8", first, second, (1.0, 2.5, 5.0)),)
 
 

@@ -37,7 +37,7 @@ Judge: TypeAlias = Callable[[Outcome], Verdict]
 Because: TypeAlias = str | Callable[[Outcome], str]
 
 TOLERANCE = 0.1
-"""Largest relative distance from a published figure that is still met."""
+"""Largest relative distance at which a published figure is still met."""
 SIGNIFICANTLY = 1.05
 """Smallest ratio at which one line is significantly, substantially or considerably above another."""
 _NOISE = 0.05

@@ -76,7 +76,7 @@ def repriced(record: Record, point: Point, prices: MachinePrices) -> float:
     """Return the rate that a measurement would have had on another machine, in stream tuples per second."""
     constants = _constants(record, prices)
     counts = dict(record["counts"])
-    # the last window's iterations stand for each window's: runs of earlier versions recorded no others
+    # use the iterations of the last window for every window: runs of earlier versions recorded only these
     counts.setdefault("steps", record["steps"] * len(record["windows"]))
     io_seconds = counts["io_seconds"] - counts["reads"] * point.seek_seconds * (1.0 - prices.seek)
     overlap = find(point.algorithm).overlap

@@ -67,8 +67,8 @@ class CountedPages:
 class BlankablePages:
     """The pages of another source, or pages without rows while ``blank`` is set.
 
-    A scan of R without rows fills a join's queue at the cost of its reads only. This is the quick way into the steady
-    state of joins that read R in a circle: how long a tuple stays there does not depend on its matches.
+    A scan of R without rows fills a join's queue at the cost of its reads only. This is a quick way into the steady
+    state of joins that read R cyclically: in them, how long a tuple stays does not depend on its matches.
     """
 
     def __init__(self, source: PageSource) -> None:

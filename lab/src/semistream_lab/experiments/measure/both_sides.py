@@ -161,7 +161,10 @@ def _weather_counts(workload: Workload) -> Ints:
 
 @functools.lru_cache(maxsize=2)
 def whole_keys(workload: Workload) -> tuple[Ints, Floats]:
-    """Return rows of R and share of the stream for the first n weather keys, the highest share per row first."""
+    """Return, for each n, how many rows of R and which share of the stream the best n weather keys have.
+
+    The best keys are those with the highest share of the stream per row.
+    """
     keys = key_source(workload, Path())
     assert isinstance(keys, ListedKeys)
     rows = _weather_counts(workload)

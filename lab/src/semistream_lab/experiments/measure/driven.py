@@ -28,7 +28,7 @@ __all__ = ["DrivenRun", "highest_rate", "late_tuples", "time_of_burst"]
 Record = dict[str, Any]
 
 _TRIALS = 7  # steps of the bisection
-_PATIENCE = 64  # an idle join waits for this fraction of an input batch
+_PATIENCE = 64  # an idle join waits for 1/64 of an input batch
 _DUE = "due"  # column with the moment by which a tuple must leave
 
 
@@ -157,7 +157,7 @@ def highest_rate(point: Point, directory: Path) -> Record:
     for _ in range(int(point.settings.get("trials", _TRIALS))):
         rate = (low * high) ** 0.5
         run = _run(point, directory)
-        # a deadline shows only in runs that are several deadlines long
+        # a deadline has an effect only in runs that are several deadlines long
         length = tuples if deadline is None else int(min(max(tuples / 8, 24 * float(deadline) * rate), 4.0 * tuples))
         warm = int(length * float(point.settings.get("warm", 0.0)))
         sustained = run.drive(rate, warm)

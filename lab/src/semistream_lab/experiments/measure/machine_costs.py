@@ -19,7 +19,7 @@ from semistream_lab.experiments.spec import DeviceKind
 __all__ = ["constants_of", "pace", "slower"]
 
 _LOOKED_UP = 1 << 20
-"""Look-ups of the fixed piece of work in `pace`."""
+"""Number of look-ups that `pace` measures."""
 _OPERATIONS = ("probe", "emit", "evict", "admit", "append", "record", "buffer", "turn")
 _TURN = 10_000.0
 """Nanoseconds of an iteration on the simulated machine, with one descent of the index.

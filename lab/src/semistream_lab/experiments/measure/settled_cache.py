@@ -27,8 +27,8 @@ __all__ = ["MissedKeys", "TailKeys", "arrived", "missed_by", "warm_front_stage"]
 
 _PORTION = 1 << 20  # keys admitted to the cache at a time
 _FIRST_SMOOTH = 64  # rank from which a Zipf law is treated as continuous
-_ELSEWHERE = 1 << 40  # distance in the stream from which keys are drawn again
-_NEGLIGIBLE = 0.003  # share of all misses that the first ranks may have to be left out
+_ELSEWHERE = 1 << 40  # keys are drawn again from this much further in the stream
+_NEGLIGIBLE = 0.003  # the first ranks are left out if they have at most this share of all misses
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The queue of a join that serves its oldest tuple first, in the state after hours.
+"""The queue of a join that serves its oldest tuple first, in the state that it would reach after hours.
 
 Which tuples wait then depends only on keys and page numbers: the join reads the partition of the oldest tuple, all
 tuples that wait for it leave, and the same number enters. This module simulates these rules for some laps of the queue,

@@ -1,7 +1,7 @@
 """Runs by a clock: tuples arrive at their own times, and their delays are measured.
 
-It is the clock of the simulated device, advanced by the price of what the join did. If there is nothing to do, it jumps
-to the next arrival. A tuple is served when its result is emitted.
+The clock is that of the simulated device. It advances by the price of what the join did. If there is nothing to do, it
+jumps to the next arrival. A tuple is served when its result is emitted.
 """
 
 from __future__ import annotations

@@ -46,10 +46,10 @@ _FIRST_TURNS = 8  # iterations that are discarded after the queue is filled
 _MOST_ROUNDS = 8  # limit of the rounds until the buffer behind a cache is full
 _REAL_WINDOW_SECONDS = 0.25
 _REAL_LAP_SECONDS, _REAL_PASS_SECONDS = 1.5, 6.0
-"""Seconds of a window on a real device: at least; at most for a lap of the queue; at most for a pass or a phase."""
+"""Seconds of a window on a real device: its minimum, and its maximum for a lap of the queue and for a pass or phase."""
 _REAL_WARM_SECONDS = 1.0
 _STOLEN, _MOST_SPOILT, _MOST_SECONDS = 0.02, 3, 60.0
-"""The share of a window that the host may give to other machines; limits for repeats: multiple of windows, seconds."""
+"""Maximum share of a window that the host gives to other machines; limits of repeats: multiple of windows, seconds."""
 
 
 def setting_of(sides: Sides, constants: Constants) -> Setting:
@@ -104,7 +104,7 @@ class Window:
 
     @property
     def lost(self) -> float:
-        """The share of the time that other machines had."""
+        """The share of the time that the host gave to other machines."""
         return self.stolen / self.seconds if self.seconds else 0.0
 
     @property
@@ -203,7 +203,7 @@ class Run:
                 for _ in range(_FIRST_TURNS):
                     self._discard()
                 if isinstance(self.join, FrontStage):
-                    self._window()  # until the cache and the queue fit together
+                    self._window()  # until the cache and the queue are consistent
             else:
                 self._turn_over()
         else:

@@ -119,7 +119,7 @@ def _samples(size: Size, places: list[tuple[float, Workload, int]], names: list[
 
 
 _SEEDS_AT = {"6a": 0.5, "6b": 200.0}
-"""Where both joins are level, by figure: intervals decide the verdict, so more seeds are measured."""
+"""Places where both rates are about equal, by figure. The intervals decide there, so more seeds are measured."""
 
 
 def _decided(size: Size, figure: str, samples: tuple[Sample, ...]) -> tuple[Sample, ...]:

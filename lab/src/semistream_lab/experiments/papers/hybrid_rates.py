@@ -138,7 +138,7 @@ def _waiting(size: Size) -> Experiment:
 def _exponentially(outcome: Outcome) -> Verdict:
     """Judge that the time grows faster than the rate at every step of the paper's range.
 
-    The paper has no formula and no figure for the growth: the word is taken as loosely as it is used.
+    The paper calls the growth exponential, but has no formula and no figure for it. So any such growth is accepted.
     """
     line = [found for found in outcome.line("INLJ") if found.x >= _LEAST_RATE]
     steps = list(itertools.pairwise(line))

@@ -167,7 +167,7 @@ _SLIGHTLY = 0.5
 
 
 def _slightly(first: str, second: str) -> Judge:
-    """Judge that one line is above another, and by at most half of what the figure is about: X-HYBRIDJOIN's gain."""
+    """Judge that the first line is above the second, by at most half of X-HYBRIDJOIN's gain over the first."""
 
     def judge(outcome: Outcome) -> Verdict:
         verdict = above(first, second)(outcome)
@@ -262,7 +262,7 @@ def _tuned(size: Size) -> list[Experiment]:
                     Sample(name, million, make(size, zipf(size, million), budget(size, 50)))
                     for million in rows for name, make in names
                 ),
-                8.0 if size.published else -1.0,  # both are nearly level there, and intervals decide
+                8.0 if size.published else -1.0,  # both rates are nearly equal there, so the intervals decide
             ),
             claims=(Claim("Tuned X-HYBRIDJOIN is above untuned at all sizes of R.", "significantly better",
                           above(*lines, factor=SIGNIFICANTLY, because=_flat)),),

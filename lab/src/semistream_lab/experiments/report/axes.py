@@ -16,7 +16,8 @@ _MOST_RANGE = 1e8
 """Largest ratio of both ends of a logarithmic axis; what is smaller is drawn at the lower end."""
 
 _OWN_SCALES = 4.0
-"""Ratio of the highest and the lowest top of panels from which on a common linear scale makes one unreadable."""
+"""Panels have scales of their own if their maxima differ by more than this factor: on a common linear scale, the lowest
+panel would be unreadable."""
 _LETTER, _GAP = 7.0, 6.0
 """Pixels of a letter of a tick label, and between two labels."""
 

@@ -108,7 +108,7 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], name: str) -> s
 
 
 def _headline_table(rows: Sequence[Row]) -> Iterator[str]:
-    """The headlines, in groups of a paper."""
+    """Yield the table of headlines, grouped by paper."""
     head = "".join(f"<th>{html.escape(title)}</th>" for title in TITLES)
     yield f'<div class="wide"><table class="headlines"><thead><tr>{head}</tr></thead><tbody>'
     for paper, group in groupby(rows, key=lambda row: row.headline.paper):
@@ -122,7 +122,7 @@ def _headline_table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _summary_line(line: str) -> str:
-    """Return a line of the summary as a list item; what fails is a list in it that can be opened."""
+    """Return a line of the summary as a list item; failed claims are a list inside it that can be opened."""
     text, _, failed = line.partition(" Failed: ")
     if not failed:
         return f"<li>{html.escape(text)}</li>"
@@ -158,7 +158,7 @@ def _body(
     yield from (f"<p>{_marked(text)}</p>" for text in introduction(judged))
     judged = shown(judged)
     titles = ("experiment", "claim", "published", "as published", "verdict", "equal bytes", "tuned")
-    # on a wide window not a box that scrolls: the heads of columns stay in view there
+    # in a wide window the table has no scroll box of its own, so that its column titles stay in view
     yield f'<div class="claims-table"><table><thead><tr>{"".join(f"<th>{title}</th>" for title in titles)}</tr>'
     yield "</thead><tbody>"
     for row in summary_rows(judged):

@@ -14,7 +14,7 @@ from semistream_lab.experiments.spec import PAGE_BYTES, Workload
 __all__ = ["limit_by_keys", "limit_by_memory", "limit_of_gain", "table_two_limit"]
 
 _ROWS, _ROW_BYTES, _STREAM = 80_000_000, 128, 20_000_000
-"""The paper's R in tuples and their bytes; tuples of its stream."""
+"""The paper's R: its tuples, and the bytes of a tuple; the tuples of its stream."""
 _WAITING = 164
 """Bytes of a waiting tuple in MESHJOIN, by its authors' formula."""
 _IMPLIED = 126

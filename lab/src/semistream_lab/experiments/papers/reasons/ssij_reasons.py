@@ -113,7 +113,7 @@ def no_favourites(facet: str, why: str) -> Callable[[Outcome], str]:
 
 
 def memory_for_tuples(outcome: Outcome) -> str:
-    """Explain why more memory does not reduce SSIJ's loss if no keys are frequent, and what the stream's end adds."""
+    """Explain why more memory does not reduce SSIJ's loss if no key is frequent, and the effect of the stream's end."""
     return (
         "With little memory a join phase begins with the tuples that fit, fewer than in Table II, and reads a large "
         "part of R for them. As soon as memory holds the tuples of Table II, additional memory only adds cached pages. "

@@ -236,7 +236,7 @@ def _raised_on_data(size: Size, items: Workload, weather: Workload, fractions: l
                 samples.append(Sample(SSIJ, x, point, facet=facet))
             elif rates.get(fraction) or not size.published:
                 between = rates[fraction] if size.published else (1e2, 1e6)
-                trials = 5 if between[1] / between[0] < 5 else 6  # in a short range one less is as near
+                trials = 5 if between[1] / between[0] < 5 else 6  # a short range needs one trial less
                 point = raised(size, workload, memory, between, stream=stream, part=part, trials=trials)
                 samples.append(Sample(SSIJ, x, point, facet=facet, metric="sustained"))
     return tuple(samples)

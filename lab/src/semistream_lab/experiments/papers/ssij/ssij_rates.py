@@ -87,7 +87,7 @@ def _skew(size: Size) -> list[Experiment]:
 
 
 def _by_skew(size: Size, skew: float, shape: str) -> tuple[Point, str, bool, str]:
-    """Return SSIJ as published, and how a sample shows it."""
+    """Return SSIJ as published, and the further fields of its sample."""
     workload = relation(size, skew, shape)
     memory = 0.075 * workload.nbytes
     if not size.simulated:  # an endless stream: the same point as with equal bytes
@@ -149,7 +149,7 @@ def _memory(size: Size) -> list[Experiment]:
 
 
 def _as_published(size: Size, base: Workload, skewed: Workload, number: str, others: list[float]) -> tuple[Sample, ...]:
-    """Return the contestants as the paper measures them; on a real device, where arrivals cannot be raised, without."""
+    """Return the contestants as the paper measures them; on a real device only SSIJ: arrivals cannot be raised."""
     if not size.simulated:
         return tuple(
             Sample(SSIJ, 100 * part, published_join(size, skewed, part * base.nbytes)) for part in (0.01, 0.05, 0.1)
@@ -181,7 +181,7 @@ def _at_least(series: str, x: float, published: float) -> Judge:
 
 
 _POOL = 100_000_000
-"""Bytes of the databases' buffer pool. A tenth, like R here, of the paper's 1 GB for an R of 0.5 to 1.5 GB."""
+"""Bytes of the databases' buffer pool: a tenth of the paper's 1 GB, as R is a tenth of the paper's 0.5 to 1.5 GB."""
 
 
 def _databases(size: Size) -> Experiment:

@@ -95,7 +95,7 @@ def published_join(size: Size, workload: Workload, memory: float, part: float | 
 
 
 def beside(size: Size, workload: Workload, memory: float, part: float | None = None) -> Point:
-    """Return that point with extra memory for the page map of R and the read plan: 8 bytes per page hold both."""
+    """Return the point of `published_join` with 8 more bytes of memory per page, for R's page map and the read plan."""
     return published_join(size, workload, memory + 8 * workload.nbytes / (PAGE_BYTES * FILL), part)
 
 
@@ -150,7 +150,7 @@ def contestants(size: Size, workload: Workload, memory: float, part: float | Non
 
 
 def locality(size: Size) -> Workload:
-    """Return an R of a fortieth of the paper's or less, and a stream that uses one twentieth of it after another."""
+    """Return an R of at most 1/40 of the paper's, and a stream that uses one twentieth of R after another."""
     part = size.pick(0.025, 0.005, 0.0125)
     return Workload(
         kind="locality", rows=int(80_000_000 * part), row_bytes=128, rows_per_key=16, fill=0.8,

@@ -131,7 +131,7 @@ def experiments(size: Size) -> list[Experiment]:
 
 
 _LEVEL = 0.9
-"""Least rate of the level part, as a share of the highest: "almost constant"."""
+"""Lowest rate of the part that is "almost constant", as a share of the highest rate."""
 
 
 def _rise_level_fall(facet: str) -> Judge:
