@@ -50,7 +50,7 @@ class PackedColumn(Column):
 
     @property
     def packed(self) -> PackedColumn:
-        """This column; for Arrow's dictionaries, the column of their values."""
+        """The column itself; for Arrow's dictionaries, the column of their values."""
         return self
 
     def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
