@@ -100,7 +100,7 @@ class AdaptiveOptions:
 
     def __post_init__(self) -> None:
         if self.window is not None and self.window < 1:
-            raise ValueError(f"window must be at least 1 tuple, not {self.window}; None lets memory move")
+            raise ValueError(f"window must be at least 1 tuple, not {self.window}; None lets the join choose it")
 
 
 @dataclass(frozen=True)
