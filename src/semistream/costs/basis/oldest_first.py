@@ -46,7 +46,7 @@ class OldestFirst:
     pages
         The pages of R, if some of them are held in memory.
     most
-        Tuples that can enter in an iteration, if the buffer before the join holds no more; the table does not fill up.
+        Tuples that can enter per iteration, if the buffer before the join holds no more. Then the table is never full.
     piece
         Tuples that arrive together in the buffer before the join.
     stay

@@ -101,7 +101,7 @@ class PageClasses:
         return np.asarray((1.0 - shares[0]) * -np.expm1(-self.kinds[0][1] * cycle))
 
     def leaders(self, shares: Floats, cycle: float, waiting: float, wanted: float) -> float:
-        """Return how many of the waiting tuples lead."""
+        """Return how many of the waiting tuples are leaders: the first tuples of their keys."""
         absent = self.keys * (1.0 - self.of_keys(shares[0]))
         apart = float(np.dot(absent, -np.expm1(-self.own * self.together))) * cycle / self.together
         every = float(np.dot(absent, -np.expm1(-self.own * cycle)))

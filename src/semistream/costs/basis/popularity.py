@@ -184,7 +184,8 @@ class KeyClasses:
 def _filling(missing: Floats, stay: Floats) -> Floats:
     """Return `Units.filling` of keys of which a share is ``missing``, and which ``stay`` for a part of a cycle.
 
-    A share ``c·e^{-t/L}`` of them is cached a time ``t`` after a read; its mean over the cycle is what is not missing.
+    At time ``t`` after a read, in cycles, a share ``c·e^{-t/stay}`` of the keys is cached. ``c`` follows from the mean
+    of this share over the cycle, which is ``1 - missing``.
     """
     stay = np.clip(stay, 1e-3, 1e3)
     mean = stay * -np.expm1(-1.0 / stay)

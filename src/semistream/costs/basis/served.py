@@ -52,7 +52,7 @@ class DiskCosts(Costs):
 
     @abstractmethod
     def serve(self, setting: Setting, memory: int, keys: KeyClasses, **options: Any) -> Served:
-        """Return the join's work with a budget, for the tuples that, by ``keys``, no cache has answered."""
+        """Return the join's work with a budget, for the tuples that no cache has answered, as given by ``keys``."""
 
     index: ClassVar[bool] = True
     """Whether the join uses R's index."""
