@@ -60,7 +60,7 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(millisecond|second|minute|hour|day)s?
 
 @dataclass(frozen=True)
 class MissingRule:
-    """What finally happens to rows without a match, and how long they wait before."""
+    """What finally happens to rows without a match, and how long they wait before that."""
 
     way: After
     park_for: int | None = None

@@ -98,7 +98,7 @@ def parked(sharded: DataFrame, task: JoinTask, plan: PlannedJoin) -> DataFrame:
 
 @dataclass(frozen=True)
 class _Final:
-    """What happens to rows that do not wait, or no longer."""
+    """What happens to rows that do not wait, or no longer wait."""
 
     column: int
     way: str

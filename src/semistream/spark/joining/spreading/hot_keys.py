@@ -57,7 +57,8 @@ class KeyReport:
 class HotKeys:
     """The hot keys of a query, on the driver.
 
-    A key becomes hot with more rows than half of the average task, and stays hot until it has fewer than a quarter.
+    A key becomes hot if it has more than half as many rows as an average task. It stays hot until it has fewer than a
+    quarter as many.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class RangeRouting:
 
 
 def _ticks(low: Column, theirs: st.DataType, ours: pa.DataType) -> Column | None:
-    """Return the approximate key64 of a low bound, which is good enough for routing; None if Spark does not know it."""
+    """Return the approximate key64 of a low bound, which is enough for routing; None if Spark cannot compute it."""
     if isinstance(theirs, st.NumericType):
         scale = ours.scale if pa.types.is_decimal(ours) else 0
         return low.cast("double") * F.lit(10.0**scale)
