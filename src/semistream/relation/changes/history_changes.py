@@ -55,7 +55,7 @@ def moment_of(times: ValidTimes, at: Any) -> int:
 
 
 def _as_time(at: Any, kind: pa.DataType) -> pa.Array:
-    """Return a moment as an array of one time; raise an error of Arrow or Python if it is no time of this type."""
+    """Return a moment as an array of one time; raise an error of Arrow or Python if it is not of this type."""
     if isinstance(at, pa.Scalar):
         value = pa.repeat(at, 1)
     elif isinstance(at, np.generic):

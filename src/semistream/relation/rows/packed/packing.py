@@ -39,7 +39,7 @@ _LIMIT = (1 << 16) - 1  # highest column number that an escape can name
 
 
 def family(type_: pa.DataType) -> str:
-    """Return the family of a type: its types have the same packed bytes; empty if the type is never packed.
+    """Return the family of a type, whose types have the same packed bytes; empty if the type is never packed.
 
     >>> family(pa.int32()), family(pa.large_string()), family(pa.timestamp("us", "UTC")), family(pa.float64())
     ('integer', 'bytes', 'timestamp[us]', '')
@@ -73,7 +73,7 @@ class ColumnPacking:
     width: int
     """Bytes of the field in each row."""
     base: int = 0
-    """The least value of `OFFSET`."""
+    """The least value that a field of `OFFSET` can hold."""
     divisor: int = 1
     """The step between values of `OFFSET`."""
     table: bytes = field(default=b"", repr=False)
