@@ -114,7 +114,8 @@ class AbsentKeys:
 
         ``cost(more, saved)`` returns the cost if the filter takes ``more`` bytes more than now from rows, and answers
         the share ``saved`` of unknown keys. It depends only on ``considered``: nothing is computed while these values
-        are about the same as in the last call. ``anew``: a filter of another size means that the cache starts empty.
+        are about the same as in the last computation. ``anew``: a filter of another size means that the cache starts
+        empty.
         """
         if self.share < _LEAST_SHARE and not anew:
             return None, self.size is not None
