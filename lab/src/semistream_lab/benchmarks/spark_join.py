@@ -68,8 +68,8 @@ def bench_session(plan: BenchPlan) -> Iterator[SparkSession]:
             "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
             # Over TCP a task waits 40 ms for its last keys, until the worker has acknowledged the data before them.
             "spark.python.unix.domain.socket.enabled": "true",
-            # Otherwise a query deletes old metadata of its source in every micro-batch after the 100th. Our query runs
-            # for more micro-batches than Spark's, so only ours would do that.
+            # Otherwise a query deletes old metadata of its source in every micro-batch after the 100th. Only our query
+            # runs that long, because Spark's join is a new query in each turn.
             "spark.sql.streaming.fileSource.log.deletion": "false",
             # a micro-batch is broadcast because of our hint, whatever its size
             "spark.sql.autoBroadcastJoinThreshold": "1g",

@@ -103,7 +103,7 @@ class DrivenRun(Run):
         return True
 
     def _take_in(self, upto: int) -> bool:
-        """Offer the tuples that have arrived, ``upto`` in all; return False if some find no room.
+        """Offer the tuples that have arrived, ``upto`` in total; return False if some find no room.
 
         Looking tuples up may make room. A tuple that is still outside when a join phase begins has found none.
         """

@@ -125,7 +125,7 @@ def both_ways(size: Size, judge: Callable[[str], Judge]) -> dict[str, Any]:
 
 
 def _best_other(outcome: Outcome, x: float, facet: str) -> tuple[Found, Found]:
-    """Return dynamic memory at an x position, and the highest of the others."""
+    """Return the number for dynamic memory at an x position, and the highest number of the other lines."""
     first, *others = outcome.names()
     return outcome.at(first, x, facet), max((outcome.at(other, x, facet) for other in others), key=lambda one: one.y)
 
@@ -151,7 +151,7 @@ def _few_tuples(outcome: Outcome) -> str:
 
 
 def _with_large(outcome: Outcome) -> str:
-    """Return what was measured with tuples of which most do not fit into memory."""
+    """Return what was measured with tuples that are so large that most do not fit into memory."""
     found = {name: outcome.aside.get(f"{name}{_AS_LARGE}") for name in _SPLITS}
     if not all(found.values()):
         return ""
