@@ -18,7 +18,7 @@ _VALUE = "value"
 
 
 def gather(array: pa.Array, positions: NDArray[np.int64], missing: Mask | None, codec_for: CodecFor) -> pa.Array:
-    """Take values by position, NULL where ``missing``. Unlike Arrow's ``take``, it supports every type."""
+    """Take values by position, NULL where ``missing``; unlike Arrow's ``take``, for every type."""
     try:
         return array.take(pa.array(positions, mask=missing))
     except pa.ArrowNotImplementedError:
@@ -36,7 +36,7 @@ def _as_rows(array: pa.Array, codec_for: CodecFor) -> tuple[RowFormat, Rows]:
 
 
 def distinct_values(array: pa.Array, codec_for: CodecFor) -> tuple[pa.Array, pa.Array]:
-    """Number the distinct values in order of appearance. NULLs stay NULL. Supports every type."""
+    """Number the distinct values of any type in order of appearance; NULLs stay NULL."""
     try:
         # Arrow returns a dictionary unchanged, but a dictionary of dictionaries must be numbered too.
         if not pa.types.is_dictionary(array.type):

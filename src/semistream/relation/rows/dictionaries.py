@@ -29,9 +29,10 @@ def bytes_with_words(array: pa.Array) -> int:
 
 
 def roomy_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema in which all dictionaries, nested ones too, have int32 indices. Rows have the same bytes.
+    """Return a schema in which all dictionaries, nested ones too, have int32 indices.
 
-    Dictionaries of floats become plain floats: Arrow treats -0.0 as 0.0 when it combines two dictionaries.
+    Rows have the same bytes. Dictionaries of floats become plain floats: Arrow treats -0.0 as 0.0 when it combines two
+    dictionaries.
 
     >>> roomy_schema(pa.schema({"name": pa.list_(pa.dictionary(pa.int8(), pa.string()))})).field("name").type
     ListType(list<item: dictionary<values=string, indices=int32, ordered=0>>)

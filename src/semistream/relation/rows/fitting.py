@@ -95,7 +95,9 @@ def no_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return a table as one batch, even if it has no rows. Raise if Arrow needs several batches for it.
+    """Return a table as one batch, even if it has no rows.
+
+    Raise if Arrow needs several batches for it.
 
     >>> one_batch(pa.table({"id": pa.chunked_array([[1], [2, 3]])})).num_rows
     3

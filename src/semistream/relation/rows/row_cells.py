@@ -70,7 +70,10 @@ class Cells:
     lengths: NDArray[np.int64] = field(default_factory=lambda: _NO_NUMBERS)
 
     def hidden(self, nulls: NDArray[np.bool_] | None) -> Cells:
-        """Return the cells, also NULL where ``nulls``. Values under a NULL parent are arbitrary and not kept."""
+        """Return the cells, which are also NULL where ``nulls`` is true.
+
+        Values under a NULL parent are arbitrary and not kept.
+        """
         if nulls is None:
             return self
         lengths = np.where(nulls, 0, self.lengths) if self.lengths.size else self.lengths
@@ -97,7 +100,10 @@ class Column(ABC):
 
     @abstractmethod
     def split(self, array: pa.Array, hidden: Mask | None = None) -> list[Cells]:
-        """Return the cells of each slot. Where ``hidden``, a NULL parent hides a value that may be invalid."""
+        """Return the cells of each slot.
+
+        Where ``hidden`` is true, a NULL parent hides a value that may be invalid.
+        """
 
     def spread(self, array: pa.Array, hidden: Mask | None = None) -> NDArray[np.int64] | None:
         """Return the variable bytes of each row of ``array``, without the head; None if there are none."""
@@ -199,7 +205,7 @@ def numbers(buffer: pa.Buffer | None, dtype: np.dtype[Any] | str, first: int, co
 
 
 def offsets_of(lengths: NDArray[np.int64], large: bool, what: str, remedy: str) -> NDArray[np.int64]:
-    """Return Arrow offsets for cells of these lengths. Raise if 32 bits are too few, unless ``large``."""
+    """Return Arrow offsets for cells of these lengths; raise if 32 bits are too few, unless ``large``."""
     offsets = np.zeros(lengths.size + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     total = int(offsets[-1])

@@ -1,4 +1,6 @@
-"""Columns of types that represent another type. They are stored as plain values, and encoded again when decoded.
+"""Columns of types that represent another type.
+
+They are stored as plain values, and encoded again when decoded.
 
 =================================  =====================================================================
 type                               slots
@@ -35,7 +37,7 @@ __all__ = ["DictionaryColumn", "ExtensionColumn", "RunEndColumn"]
 
 
 class WrappedColumn(Column):
-    """A type that represents another type. It is stored as the other type, and wrapped again when decoded."""
+    """A type that represents another type: stored as the other type, and wrapped again when decoded."""
 
     def __init__(self, type_: pa.DataType, inner: Column) -> None:
         super().__init__(type_)
@@ -109,7 +111,10 @@ class PointingColumn(WrappedColumn):
 
 
 class DictionaryColumn(PointingColumn):
-    """A dictionary type. The decoded dictionary holds the values that occur, in order of appearance."""
+    """A dictionary type.
+
+    The decoded dictionary holds the values that occur, in order of appearance.
+    """
 
     @property
     def inner(self) -> Column:
@@ -141,7 +146,10 @@ class DictionaryColumn(PointingColumn):
 
 
 class RunEndColumn(PointingColumn):
-    """A run-end encoded type. Runs are computed again when decoding, because rows can be decoded in any order."""
+    """A run-end encoded type.
+
+    Runs are computed again when decoding, because rows can be decoded in any order.
+    """
 
     def _pointers(self, array: pa.Array) -> tuple[pa.Array, NDArray[np.int64], Mask | None]:
         rows = np.arange(array.offset, array.offset + len(array))

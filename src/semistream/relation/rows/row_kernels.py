@@ -62,7 +62,10 @@ def _copy_strided(
 def split_heads(
     heads: NDArray[np.uint8], places: NDArray[np.int64], widths: NDArray[np.int64], out: NDArray[np.uint8]
 ) -> None:
-    """Copy the fields of all heads to ``out``, field after field, each at a multiple of 8. Skip widths below 1."""
+    """Copy the fields of all heads to ``out``, field after field, each at a multiple of 8.
+
+    Skip widths below 1.
+    """
     count, stride = heads.shape
     flat = heads.reshape(-1)
     at = 0
@@ -160,7 +163,10 @@ def list_chained_rows(
     stride: int,
     starts: NDArray[np.int64],
 ) -> None:
-    """Write where each row of each cell starts. If ``stride`` is 0, rows contain their own length."""
+    """Write where each row of each cell starts.
+
+    If ``stride`` is 0, rows contain their own length.
+    """
     written = 0
     for i in range(begins.size):
         at = begins[i]

@@ -1,4 +1,6 @@
-"""Columns of nested types. They consist of simpler columns or of rows, so nothing here handles bytes.
+"""Columns of nested types.
+
+They consist of simpler columns or of rows, so nothing here handles bytes.
 
 =================================  =====================================================================
 type                               slots
@@ -72,9 +74,10 @@ class StructColumn(Column):
 
 
 class ListColumn(Column):
-    """Lists of every kind. A cell is the sequence of its items, encoded as rows; a NULL list has no items.
+    """Lists of every kind.
 
-    Arrow's fixed-size lists have items even if they are NULL. Those are decoded as NULL items.
+    A cell is the sequence of its items, encoded as rows; a NULL list has no items. Arrow's fixed-size lists have items
+    even if they are NULL. Those are decoded as NULL items.
     """
 
     slots = (VARIABLE,)
@@ -183,7 +186,7 @@ class ListColumn(Column):
 
 
 class UnionColumn(Column):
-    """A union: the type code and every child. Only the child that the code selects has a meaning."""
+    """A union: the type code and every child, of which only the one that the code selects has a meaning."""
 
     def __init__(self, type_: pa.DataType, children: Sequence[Column], codec_for: CodecFor) -> None:
         super().__init__(type_)

@@ -32,9 +32,10 @@ def batch_bytes(batch: pa.RecordBatch) -> int:
 
 
 class BatchBytes:
-    """`batch_bytes` for batches of one schema. If all columns have a fixed width, no buffer is inspected.
+    """`batch_bytes` for batches of one schema.
 
-    A call into Arrow releases the GIL, and another thread may then hold it for milliseconds.
+    If all columns have a fixed width, no buffer is inspected. A call into Arrow releases the GIL, and another thread
+    may then hold it for milliseconds.
 
     >>> schema = pa.schema({"id": pa.int64(), "amount": pa.int32()})
     >>> BatchBytes(schema)(pa.record_batch({"id": [1, 2], "amount": [3, 4]}, schema=schema))
@@ -100,7 +101,10 @@ def _bytes(array: pa.Array) -> int:
 
 
 def _listed(array: pa.Array) -> pa.Array:
-    """Return the values of lists. Arrow's ``flatten`` omits values under NULLs, and does not support all types."""
+    """Return the values of lists.
+
+    Arrow's ``flatten`` omits values under NULLs, and does not support all types.
+    """
     if isinstance(array, pa.FixedSizeListArray):
         return array.values.slice(array.offset * array.type.list_size, len(array) * array.type.list_size)
     begin, end = array.offsets[0].as_py(), array.offsets[len(array)].as_py()

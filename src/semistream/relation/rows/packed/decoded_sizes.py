@@ -1,4 +1,7 @@
-"""The decoded size of each packed row. `RowCodec.decoded_bytes` returns an upper bound instead, and is faster."""
+"""The decoded size of each packed row.
+
+`RowCodec.decoded_bytes` returns an upper bound instead, and is faster.
+"""
 
 from __future__ import annotations
 

@@ -74,7 +74,10 @@ class PackedColumn(Column):
 
     @abstractmethod
     def read(self, rows: PackedRows, place: Place, validity: Validity) -> pa.Array:
-        """Return this column of some rows. ``validity`` marks rows that exist and whose null bit is not set."""
+        """Return this column of some rows.
+
+        ``validity`` marks rows that exist and whose null bit is not set.
+        """
 
 
 def packed_column(plain: Column, packing: ColumnPacking | None) -> Column:
@@ -104,7 +107,10 @@ def _nulls(array: pa.Array) -> Mask:
 
 
 class _Dictionary(PackedColumn):
-    """Arrow's dictionaries, whose values are packed. Each batch gets the dictionary of the values that occur in it."""
+    """Arrow's dictionaries, whose values are packed.
+
+    Each batch gets the dictionary of the values that occur in it.
+    """
 
     def __init__(self, plain: DictionaryColumn, values: PackedColumn) -> None:
         super().__init__(plain.type)
@@ -258,7 +264,10 @@ class CellColumn(PackedColumn):
 
 
 class _Constant(PackedColumn):
-    """One value, which takes no field. The null bit is set in rows that have another value, or none."""
+    """One value, which takes no field.
+
+    The null bit is set in rows that have another value, or none.
+    """
 
     slots = (0,)
 

@@ -127,7 +127,7 @@ def find_escapes(
     data: Bytes, starts: Ints, rows: Ints, places: Ints, widths: Ints, stride: int, number: int, begins: Ints,
     lengths: Ints,
 ) -> int:  # fmt: skip
-    """Find the escaped value of a column in some rows; its length is -1 if there is none. Return the first bad row.
+    """Find the escaped value of a column in some rows (length -1: none), and return the first bad row or -1.
 
     ``places`` and ``widths`` describe the length fields of all variable cells. Escapes begin after these cells.
     """

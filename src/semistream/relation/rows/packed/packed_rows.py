@@ -80,7 +80,7 @@ class PackedRows:
         return begins[cell], lengths[cell], int(escapes[cell])
 
     def codes(self, place: Place, width: int) -> tuple[Ints, int]:
-        """Return a slot's fields (-1: escaped), and how many are escaped. The caller may modify the array."""
+        """Return a slot's fields (-1: escaped), which the caller may modify, and how many are escaped."""
         if place.at not in self._codes:
             self.read_at_once([(place.at, width)])
         return self._codes.pop(place.at)

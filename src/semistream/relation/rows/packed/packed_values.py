@@ -52,7 +52,7 @@ def damaged(row: int, count: int, size: int) -> SemistreamError:
 
 
 class NumberValues:
-    """Integers, dates, times and decimals as 64-bit integers. Only decimals may have more bits."""
+    """Integers, dates, times and decimals as 64-bit integers; only decimals may have more bits."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self.type = type_
@@ -146,7 +146,7 @@ def _copy_escapes(data: Bytes, begins: Ints, rows: Ints, offsets: Ints, out: Byt
 
 
 class WordTable:
-    """Byte strings, numbered from 1. Number 0 has no bytes, and stands for NULLs and absent rows."""
+    """Byte strings, numbered from 1; number 0 has no bytes, and stands for NULLs and absent rows."""
 
     def __init__(self, table: bytes, lengths: Ints) -> None:
         self.lengths: Slots = np.append(0, lengths).astype(np.int32)
@@ -156,7 +156,10 @@ class WordTable:
     def array(
         self, column: BytesColumn, codes: Ints, validity: Validity, data: Bytes, escapes: Escapes | None
     ) -> pa.Array:
-        """Return the words with these numbers. Those in ``escapes`` have number 0 and are copied from ``data``."""
+        """Return the words with these numbers.
+
+        Those in ``escapes`` have number 0 and are copied from ``data``.
+        """
         lengths = self.lengths[codes].astype(np.int64)
         if escapes is not None:
             lengths[escapes.rows] = escapes.lengths

@@ -124,7 +124,7 @@ class ColumnPacking:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> ColumnPacking:
-        """Read what `to_json` returned. Raises ValueError if it is not plausible."""
+        """Read what `to_json` returned; raise ValueError if it is not plausible."""
         try:
             lengths = stored.get("lengths")
             return cls(
@@ -138,7 +138,10 @@ class ColumnPacking:
 
 @dataclass(frozen=True)
 class Packing:
-    """How the columns of a relation are packed. Columns without a packing are stored in the format of their type."""
+    """How the columns of a relation are packed.
+
+    Columns without a packing are stored in the format of their type.
+    """
 
     columns: tuple[ColumnPacking, ...]
 
@@ -175,7 +178,7 @@ class Packing:
 
     @classmethod
     def from_json(cls, stored: Sequence[Mapping[str, Any]]) -> Packing:
-        """Read what `to_json` returned. Raises ValueError if it is not plausible."""
+        """Read what `to_json` returned; raise ValueError if it is not plausible."""
         return cls(tuple(ColumnPacking.from_json(one) for one in stored))
 
 

@@ -123,7 +123,7 @@ class PackingChoice:
 
 
 def _joined(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """Return several batches as one. They are combined as encoded rows, which works for all types."""
+    """Return several batches as one, combined as encoded rows, which works for all types."""
     if len(parts) == 1:
         return parts[0]
     codec = RowCodec(schema)
