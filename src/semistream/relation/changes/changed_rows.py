@@ -66,7 +66,10 @@ def changed_rows(relation: Updatable, upserts: Any, deletes: Any) -> ChangedRows
 
 
 def by_key(codec: KeyCodec, batch: pa.RecordBatch) -> tuple[Ints, pa.RecordBatch]:
-    """Return rows in key64 order. Rows with a NULL key are left out, because a NULL key matches nothing."""
+    """Return rows in key64 order.
+
+    Rows with a NULL key are left out, because a NULL key matches nothing.
+    """
     keys, valid = codec.encode(batch)
     order = np.flatnonzero(valid)[np.argsort(keys[valid], kind="stable")]
     return keys[order], take_rows(batch, order)
@@ -83,7 +86,10 @@ def _by_time(times: ValidTimes, keys: Ints, rows: pa.RecordBatch) -> tuple[Ints,
 def given_rows(
     data: Any, relation: Updatable, names: Sequence[str], others: Literal["left out", "refused"] = "left out"
 ) -> pa.RecordBatch:
-    """Return rows as one batch of the columns ``names``, in their given types. Key types must be comparable to R's."""
+    """Return rows as one batch of the columns ``names``, in their given types.
+
+    Key types must be comparable to R's.
+    """
     schema = pa.schema([relation.schema.field(name) for name in names])
     if data is None:
         return no_rows(schema)

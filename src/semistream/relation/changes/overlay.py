@@ -1,9 +1,9 @@
-"""Pages of R that were changed since the files were written. They are held in memory and replace pages on disk.
+"""Pages of R that were changed since the files were written.
 
-An update writes each changed page into the overlay, under the same id. Rows that no longer fit go to new pages, with
-ids past those of the files. Every read consults the overlay, so it sees the update; the index says where keys are now.
-An overlay never changes: an update creates a new one, which shares the frames. A reader that has the old overlay
-continues to see R as it was.
+They are held in memory and replace pages on disk. An update writes each changed page into the overlay, under the same
+id. Rows that no longer fit go to new pages, with ids past those of the files. Every read consults the overlay, so it
+sees the update; the index says where keys are now. An overlay never changes: an update creates a new one, which shares
+the frames. A reader that has the old overlay continues to see R as it was.
 """
 
 from __future__ import annotations

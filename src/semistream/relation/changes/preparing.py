@@ -52,10 +52,10 @@ class _Shard(NamedTuple):
 
 
 def prepare(relation: Updatable, before: State, upserts: Any, deletes: Any, at: Any = None) -> Patch:
-    """Prepare an update; see `Relation.apply`. R itself is only read, in its state ``before``.
+    """Prepare an update; see `Relation.apply`.
 
-    It reads each page with a changed key once, and holds it twice while it is packed. It copies the indexes of changed
-    shards.
+    R itself is only read, in its state ``before``. Each page with a changed key is read once, and held twice while it
+    is packed. The indexes of changed shards are copied.
     """
     if not relation.clustered:
         raise UnsupportedJoinError(
@@ -172,7 +172,7 @@ def _patch_shard(
 
 
 def _true_keys(relation: Updatable, frames: Bytes, keys: Ints, starts: Ints, changes: ChangedRows) -> Bools:
-    """Return which rows truly have a changed key, not only its hash. Raise if a new key collides with another key."""
+    """Return which rows truly have a changed key, not only its hash; raise if a new key collides with another key."""
     stored = roomy_codec(relation.codec).decode(frames.reshape(-1), starts)
     renewed, at = among(keys, changes.row_keys)
     check_same_keys(relation, take_rows(changes.rows, at[renewed]), keep_rows(stored, renewed))

@@ -1,4 +1,4 @@
-"""The interface of R that updates use. `Relation` implements it."""
+"""The interface of R that updates use, implemented by `Relation`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ __all__ = ["State", "Updatable"]
 
 
 class State(NamedTuple):
-    """The part of R that updates change, at one revision. Another update may be installed while one is prepared."""
+    """The part of R that updates change, at one revision.
+
+    Another update may be installed while one is prepared.
+    """
 
     revision: int
     indexes: list[Index]
@@ -31,7 +34,7 @@ class State(NamedTuple):
 
 
 class Updatable(Protocol):
-    """R as an update sees it: the format of its rows and pages, and where they are. It is only read."""
+    """R as an update sees it, without changing it: the format of its rows and pages, and where they are."""
 
     schema: pa.Schema
     key: KeyCodec

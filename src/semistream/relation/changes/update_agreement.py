@@ -25,10 +25,10 @@ __all__ = ["Agreement", "Listener", "MovableListener", "ask_all", "cancelled_unl
 
 
 class Agreement(Protocol):
-    """A listener's consent to one update. It is then committed or cancelled."""
+    """A listener's consent to one update, which is then committed or cancelled."""
 
     def commit(self, change: Change) -> None:
-        """The update is installed: forget copies of what has changed. Must not fail."""
+        """Forget copies of what has changed, because the update is installed; must not fail."""
         ...
 
     def cancel(self) -> None:

@@ -21,7 +21,7 @@ __all__ = ["kept_because"]
 def kept_because(
     path: str | os.PathLike[str], *, keep: Collection[int] = (), older_than: float = 3600.0
 ) -> dict[int, str]:
-    """Return why each version is kept. The parameters are those of `vacuum`."""
+    """Return why each version is kept; the parameters are those of `vacuum`."""
     place = place_of(path)
     if not isinstance(place, Path):  # an object store has no locks to inspect
         return {}

@@ -1,4 +1,6 @@
-"""Leases of the writers to a relation. Each writer registers before its first file, so `vacuum` can identify leftovers.
+"""Leases of the writers to a relation.
+
+Each writer registers before its first file, so `vacuum` can identify leftovers.
 
 ::
 
@@ -63,9 +65,10 @@ def made_by(name: str) -> str | None:
 
 
 class Writer:
-    """One attempt at a new version. Use it as a context manager around everything that is written.
+    """One attempt at a new version.
 
-    On exit, files that were written and that no version lists are removed, after an error and after `commit`.
+    Use it as a context manager around everything that is written. On exit, files that were written and that no version
+    lists are removed, after an error and after `commit`.
 
     Parameters
     ----------
@@ -161,7 +164,10 @@ class Writer:
             self._file.close()
 
     def _remove_unnamed(self) -> None:
-        """Remove files that no version lists. Read versions from disk, as an error may have followed the commit."""
+        """Remove files that no version lists.
+
+        Read versions from disk, as an error may have followed the commit.
+        """
         made = [name for name in names_in(self.path) if made_by(name) == self.run]
         if not made:
             return
@@ -178,10 +184,10 @@ class Writer:
 
 
 def leases(path: Place, now: float, older_than: float) -> list[Lease]:
-    """Return all writers. Dead writers can no longer commit.
+    """Return all writers.
 
-    ``now`` is the time of the file system's clock. Leftovers of writers that died while they registered are removed
-    after ``older_than`` seconds.
+    Dead writers can no longer commit. ``now`` is the time of the file system's clock. Leftovers of writers that died
+    while they registered are removed after ``older_than`` seconds.
     """
     if isinstance(path, StorePath):
         return leases_in_store(path, now)
@@ -206,7 +212,10 @@ def leases(path: Place, now: float, older_than: float) -> list[Lease]:
 
 
 def _remove_unfinished(file: Path, since: float) -> None:
-    """Remove a lease that was never registered. If its writer is about to register, the writer creates it again."""
+    """Remove a lease that was never registered.
+
+    If its writer is about to register, the writer creates it again.
+    """
     descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_mtime < since and _try_lock(descriptor) is not False:

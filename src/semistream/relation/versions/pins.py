@@ -56,7 +56,9 @@ class Pin:
 
 
 def version_for(path: Place, query: str, batch: int, *, elsewhere: Path | None = None) -> int:
-    """Return the version of the relation at ``path`` that a micro-batch reads. Pin it if it is not pinned yet.
+    """Return the version of the relation at ``path`` that a micro-batch reads.
+
+    Pin it if it is not pinned yet.
 
     Parameters
     ----------
@@ -74,7 +76,10 @@ def version_for(path: Place, query: str, batch: int, *, elsewhere: Path | None =
 
 
 def pin_version(path: Place, query: str, batch: int, *, elsewhere: Path | None = None) -> Pin:
-    """Do the same as `version_for`, without waiting for the disk. The caller must wait before its batch ends."""
+    """Do the same as `version_for`, without waiting for the disk.
+
+    The caller must wait before its batch ends.
+    """
     if not _SAFE.fullmatch(query):
         raise ValueError(f"a query id must consist of letters, digits and dashes, not {query!r}")
     name = Path(query, f"{batch:012d}")
@@ -179,9 +184,9 @@ def _read(pin: Place) -> int | None:
 
 
 def _remove_empty(pin: Path) -> None:
-    """Remove an empty pin, left by a power failure before the pin was flushed. No batch ended with it.
+    """Remove an empty pin, left by a power failure before the pin was flushed.
 
-    This needs a lock. Otherwise two tasks that see the pin would remove each other's new pin.
+    No batch ended with it. This needs a lock. Otherwise two tasks that see the pin would remove each other's new pin.
     """
     with contextlib.suppress(FileNotFoundError):
         descriptor = os.open(pin.parent, os.O_RDONLY | os.O_CLOEXEC)

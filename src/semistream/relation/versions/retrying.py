@@ -20,7 +20,10 @@ T = TypeVar("T")
 
 
 def until_first(path: object, work: Callable[[], T], *, patience: float = PATIENCE) -> T:
-    """Repeat ``work`` until no other writer commits first. Pauses between attempts grow, and their length is random."""
+    """Repeat ``work`` until no other writer commits first.
+
+    Pauses between attempts grow, and their length is random.
+    """
     begun = time.monotonic()
     pause, tries = 0.01, 0
     while True:

@@ -34,7 +34,7 @@ _RUN = re.compile(r"[0-9a-f]{16}")
 
 
 class StoreLease:
-    """A lease of this process. As a context manager, it stops the heartbeat on exit."""
+    """A lease of this process; as a context manager, it stops the heartbeat on exit."""
 
     def __init__(self, path: StorePath) -> None:
         path.store.require_conditional(f"{path.key}/{WRITERS}")
@@ -83,7 +83,10 @@ class StoreLease:
 
 
 def leases_in_store(path: StorePath, now: float) -> list[Lease]:
-    """Return all writers. Dead writers can no longer commit. ``now`` is the time of the store's clock."""
+    """Return all writers.
+
+    Dead writers can no longer commit. ``now`` is the time of the store's clock.
+    """
     found = (path / WRITERS).entries()
     for name, status in found.items():
         run = name.partition(".")[0]
@@ -111,7 +114,7 @@ def _judged(file: StorePath, status: ObjectStatus, now: float) -> Lease | None:
 
 
 def _this_process() -> dict[str, str]:
-    """Return what identifies this process. An empty text means unknown."""
+    """Return what identifies this process; an empty text means unknown."""
     space = ""
     with contextlib.suppress(OSError):
         space = os.readlink("/proc/self/ns/pid")

@@ -33,7 +33,7 @@ class Version:
 
 
 def history(path: str | os.PathLike[str]) -> list[Version]:
-    """Return all versions that can still be opened, oldest first. See also `Relation.history`."""
+    """Return all versions that can still be opened, oldest first; see also `Relation.history`."""
     path = place_of(path)
     numbers = manifests.versions(path)
     if not numbers:
