@@ -1,1 +1,4 @@
-"""Building blocks of joins: row stores, the stream table, caches and read plans. All are flat arrays of known size."""
+"""Building blocks of joins: row stores, the stream table, caches and read plans.
+
+All are flat arrays of known size.
+"""

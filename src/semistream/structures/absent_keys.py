@@ -151,9 +151,9 @@ class AbsentKeys:
         return _reserved(size) - self.nbytes - self._budget.free
 
     def load(self, size: FilterSize | None) -> bool:
-        """Read a filter of this size, whose bytes must be free; None releases it. Return False if that failed.
+        """Read a filter of this size, whose bytes must be free; None releases it.
 
-        A filter that cannot be read, or that is damaged, is not tried again.
+        Return False if that failed. A filter that cannot be read, or that is damaged, is not tried again.
         """
         self.release()
         if size is None:

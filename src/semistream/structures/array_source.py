@@ -94,7 +94,10 @@ class MappedArrays:
             self._directory.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
-        """Map the array ``name``; a file of another size is replaced by zeros. Only a new file takes time and space."""
+        """Map the array ``name``; a file of another size is replaced by zeros.
+
+        Only a new file takes time and space.
+        """
         kind = np.dtype(dtype)
         if count == 0:
             return np.zeros(0, kind)
@@ -119,7 +122,10 @@ class MappedArrays:
 
     @staticmethod
     def _made(path: str, size: int) -> mmap.mmap:
-        """Create a file of zeros and map it. An existing file is replaced, not emptied: others may have it mapped."""
+        """Create a file of zeros and map it.
+
+        An existing file is replaced, not emptied: others may have it mapped.
+        """
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         with open(path, "x+b", buffering=0) as file:

@@ -80,7 +80,10 @@ def position_at(entries: Entries, at: Int) -> Int:
 
 @kernel
 def find(entries: Entries, keys: Ints, key: Int) -> Int:
-    """Return the entry of a key. If the key is absent, return the free entry for it as ``-1 - entry``."""
+    """Return the entry of a key.
+
+    If the key is absent, return the free entry for it as ``-1 - entry``.
+    """
     hashed = mix(key)
     size = entries.size
     at = home(hashed, size)

@@ -51,7 +51,7 @@ class ElasticArrays:
         return np.frombuffer(room, kind, count)
 
     def resize(self, name: str, count: int) -> NDArray[Any]:
-        """Return the array with another length. It is copied only if a view of the old one still exists."""
+        """Return the array with another length; it is copied only if a view of the old one still exists."""
         room, kind = self._rooms[name]
         size = max(1, count * kind.itemsize)
         if not self._resized(room, size):

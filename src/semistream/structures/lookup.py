@@ -18,7 +18,7 @@ __all__ = ["Matches", "PageLookup"]
 
 
 class Matches(NamedTuple):
-    """Matched pairs: the stream tuple, and the start of R's row in ``data``. Valid until the next request."""
+    """Matched pairs: the stream tuple, and the start of R's row in ``data``; valid until the next request."""
 
     positions: Ints
     data: Bytes
@@ -29,7 +29,9 @@ class Matches(NamedTuple):
 
 
 class PageLookup:
-    """Finds the rows of keys. Reads pages into a fixed number of frames, which are all the memory it holds.
+    """Finds the rows of keys.
+
+    Reads pages into a fixed number of frames, which are all the memory it holds.
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ def frames_of(t: Pinned, pages: Ints) -> Ints:
 def look_up(
     t: Pinned, frame_bytes: int, stride: int, unique: bool, keys: Ints, begin: int, cap: int, held: NDArray[np.bool_]
 ) -> tuple[Ints, Ints, Bytes, int]:
-    """Match ``keys[begin:]`` until ``cap`` pairs are found; a key is not split. Marks the keys in ``held``."""
+    """Match ``keys[begin:]`` until ``cap`` pairs are found, without splitting a key; mark the keys in ``held``."""
     positions = np.empty(min(cap, keys.size - begin) + 64, np.int64)
     starts = np.empty(positions.size, np.int64)
     flags = np.empty(positions.size, np.uint8)

@@ -197,7 +197,7 @@ class ReadPlanner:
         self._ends = np.empty(capacity, np.int32)
 
     def plan(self, pages: Pages) -> ReadPlan:
-        """Return the cheapest plan for wanted pages, ascending and distinct. It is valid until the next plan."""
+        """Return the cheapest plan for wanted pages, ascending and distinct; it is valid until the next plan."""
         ratio = self.seek / self.transfer
         operations, cost = _cut(pages, ratio, self.max_scan, self._cost, self._ends, self._window)
         return ReadPlan(pages, self._ends[: pages.size], cost * self.transfer, operations)

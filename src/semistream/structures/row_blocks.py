@@ -1,4 +1,6 @@
-"""Variable-length rows in one array of words. Each row is contiguous; rows are put and freed in any order.
+"""Variable-length rows in one array of words.
+
+Each row is contiguous; rows are put and freed in any order.
 
 ::
 
@@ -64,7 +66,10 @@ SPARE = 64
 
 
 class RowTable(NamedTuple):
-    """The arrays of a row store; ``words`` is a view of ``data``. For fixed-width rows only ``data`` is not empty."""
+    """The arrays of a row store; ``words`` is a view of ``data``.
+
+    For fixed-width rows only ``data`` is not empty.
+    """
 
     data: Bytes
     words: Ints

@@ -129,7 +129,10 @@ class RowStore:
         return int(np.searchsorted(needed, self.free_words, side="right"))
 
     def put(self, slots: Slots, rows: Rows) -> None:
-        """Store ``rows[i]`` in ``slots[i]``; the slots are free and the rows fit. Rows in other slots may move."""
+        """Store ``rows[i]`` in ``slots[i]``; the slots are free and the rows fit.
+
+        Rows in other slots may move.
+        """
         if slots.size != len(rows) or self.fitting(rows.lengths) < len(rows):
             raise SemistreamError(
                 f"{len(rows)} rows of {int(rows.lengths.sum()):,} B do not fit into {slots.size} slots of a row store "
@@ -143,7 +146,10 @@ class RowStore:
             blocks.free_blocks(self._t, slots)
 
     def sizes(self, slots: Slots) -> Ints | int:
-        """Return the most bytes of each slot's row when decoded, one number if rows are fixed. Slot -1 has no row."""
+        """Return the most bytes of each slot's row when decoded, one number if rows are fixed.
+
+        Slot -1 has no row.
+        """
         if not self.variable:
             return self.codec.decoded_bytes(self.width)
         if not self.codec.packings:
@@ -151,7 +157,7 @@ class RowStore:
         return np.where(slots < 0, 0, self.codec.decoded_bytes(self.lengths(slots)))
 
     def lengths(self, slots: Slots) -> Ints:
-        """Return the bytes of each slot's row as it is stored. Slot -1 has no row."""
+        """Return the bytes of each slot's row as it is stored; slot -1 has no row."""
         return blocks.lengths_of(self._t, slots, 0) if self.variable else np.full(slots.size, self.width)
 
     def locate(self, slots: Slots) -> tuple[Bytes, Ints]:
@@ -204,7 +210,10 @@ class RowStore:
         blocks.rename_blocks(self._t, sources, targets)
 
     def resize(self, slots: int, arrays: ElasticArrays) -> None:
-        """Change the number of slots. Slots in use must be below the new number, and words in use must fit."""
+        """Change the number of slots.
+
+        Slots in use must be below the new number, and words in use must fit.
+        """
         if not self.variable:
             del self._t
             self._t = _fixed(arrays.resize("rows", slots * self.width))

@@ -52,7 +52,7 @@ def free_rows(after: Slots, first: Slots, state: Ints, place: Int, freed: Slots,
 
 @inner_kernel
 def free_key(first: Slots, known: Bytes, count: Bytes, state: Ints, place: Int) -> None:
-    """Free the place of a key. The caller erases its entry, before or after."""
+    """Free the place of a key, whose entry the caller erases before or after."""
     known[place] = FREE
     count[place] = 0
     first[place] = state[FREE_KEY]
@@ -74,9 +74,10 @@ def _rows_of(after: Slots, first: Slots, place: Int, unique: bool) -> Int:
 
 @inner_kernel
 def _let_go(t: HotTable, places: Ints, sketch: Bytes, erasing: bool, freed: Slots, at: Int) -> Int:
-    """Evict some keys; return how many rows are listed in ``freed``. A key that is held stays, and becomes unknown.
+    """Evict some keys; return how many rows are listed in ``freed``.
 
-    Without ``erasing`` their entries stay in the table until `_enter_again`.
+    A key that is held stays, and becomes unknown. Without ``erasing``, the entries of evicted keys stay in the table
+    until `_enter_again`.
     """
     near = np.uint64(0)
     for i in range(places.size):  # these reads are independent: they prefetch what the next loop needs
@@ -189,7 +190,7 @@ def reclaim(t: HotTable, plan: Ints, keys: int, rows: int, unique: bool, erasing
 
 @kernel
 def reset(t: HotTable, places: Slots) -> Slots:
-    """Mark these keys as unknown; they stay in the table. Return the rows that were freed."""
+    """Mark these keys as unknown, but leave them in the table; return the rows that were freed."""
     freed = np.empty(t.state[ROWS], np.int32)
     at: Int = 0
     for i in range(places.size):

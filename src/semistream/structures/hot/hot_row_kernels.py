@@ -62,10 +62,10 @@ class HotTable(NamedTuple):
 def number(
     t: HotTable, keys: Ints, valid: NDArray[np.bool_], whole: bool, sketch: Bytes, numbers: Slots
 ) -> tuple[Int, Int]:
-    """Write the place of each key in the table, -1 for NULLs; new keys are inserted. All become pinned.
+    """Write the place of each key in the table, -1 for NULLs; new keys are inserted.
 
-    Returns how many keys got a number before all places were used, and for how many of them the answer was known.
-    ``whole`` means that a key that is not in the table is not in R either.
+    All become pinned. Returns how many keys got a number before all places were used, and for how many of them the
+    answer was known. ``whole`` means that a key that is not in the table is not in R either.
     """
     table, known, count, entries, first, state = t.key, t.known, t.often, t.entries, t.first, t.state
     size = entries.size
@@ -159,7 +159,10 @@ def pin(t: HotTable, numbers: Slots) -> None:
 
 @kernel
 def attach(t: HotTable, places: Slots, rows: Slots) -> int:
-    """Append a free row to the key at each of ``places``; equal places must be adjacent. Return how many were done."""
+    """Append a free row to the key at each of ``places``; return how many rows were appended.
+
+    Equal places must be adjacent.
+    """
     first, known, after, state = t.first, t.known, t.after, t.state
     last: Int = -1
     for i in range(places.size):

@@ -151,7 +151,7 @@ class HotRows:
         kernels.pin(self._t, frozen(numbers))
 
     def pin_only(self, numbers: Slots) -> None:
-        """Pin only the rows of these numbers. Other numbers remain valid, but their rows may be evicted."""
+        """Pin only the rows of these numbers; other numbers remain valid, but their rows may be evicted."""
         self._t.known[:] &= np.uint8(KNOWN | HELD)
         self.pin(numbers)
 

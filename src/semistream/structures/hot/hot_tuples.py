@@ -234,7 +234,7 @@ class HotTuples:
         return data, starts, self._t.flags[slots]
 
     def admit(self, candidates: Candidates, data: Bytes) -> None:
-        """Admit keys; a full cache evicts less frequent ones. ``candidates.starts`` are positions in ``data``."""
+        """Admit keys, whose rows begin at ``candidates.starts`` in ``data``; a full cache evicts less frequent keys."""
         keep = _absent(self._t, frozen(candidates.keys))
         counts = np.diff(candidates.bounds)
         if counts.size and counts.max() == 1:
@@ -306,7 +306,10 @@ class HotTuples:
         return Rows(data, starts, words.view(np.uint32).reshape(-1).astype(np.int64))
 
     def _room_for(self, lengths: Ints, frequency: Ints) -> int:
-        """Evict for single rows; return how many can be admitted. ``frequency`` descends if the cache is too full."""
+        """Evict for single rows; return how many can be admitted.
+
+        ``frequency`` descends if the cache is too full.
+        """
         room = min(lengths.size, self.capacity - len(self), self._rows.fitting(lengths))
         while room < lengths.size:
             victims = self._least_frequent(lengths.size - room, frequency[room:])

@@ -40,7 +40,10 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 class Spans(NamedTuple):
-    """The first and last time at which the answer of a place holds. A request that is still unknown has one time."""
+    """The first and last time at which the answer of a place holds.
+
+    A request that is still unknown has one time.
+    """
 
     since: Ints
     until: Ints
@@ -74,9 +77,10 @@ def _covering(t: HotTable, spans: Spans, key: Int, time: Int, settled: bool) -> 
 def number(
     t: HotTable, spans: Spans, keys: Ints, times: Ints, valid: NDArray[np.bool_], sketch: Bytes, numbers: Slots
 ) -> tuple[Int, Int]:
-    """Write the place of each key at its time, -1 for NULLs; new requests are inserted. All become pinned.
+    """Write the place of each key at its time, -1 for NULLs; new requests are inserted.
 
-    Returns how many keys got a number before all places were used, and for how many of them the answer was known.
+    All become pinned. Returns how many keys got a number before all places were used, and for how many of them the
+    answer was known.
     """
     table, known, count, entries, first, state = t.key, t.known, t.often, t.entries, t.first, t.state
     size, n, hits = entries.size, keys.size, 0

@@ -28,9 +28,9 @@ _EARLIEST, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 class HotVersions(HotRows):
-    """An arena of versions, each with the times at which it is valid. No place has several rows.
+    """An arena of versions, each with the times at which it is valid.
 
-    Call `number_at` instead of `number`, and `merge` after rows were brought.
+    No place has several rows. Call `number_at` instead of `number`, and `merge` after rows were brought.
     """
 
     FORMAT = "hot versions 1"

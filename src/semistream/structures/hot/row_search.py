@@ -56,7 +56,7 @@ def _first_from(words: Ints, begin: Int, end: Int, key: Int) -> Int:
 
 @inner_kernel
 def _start_of(words: Ints, page: Int, rows_base: Int, row: Int) -> Int:
-    """Return the start of a variable-length row. Its page stores the starts, half a word per row."""
+    """Return the start of a variable-length row; its page stores the starts, half a word per row."""
     word = np.int64(words[rows_base // _WORD + row // 2])
     return page + ((word >> (32 * (row & 1))) & 0xFFFFFFFF)
 
