@@ -248,7 +248,7 @@ class AdaptiveMemory:
         return not all(1 / factor < ratio < factor for ratio in ratios)
 
     def move(self, tuples: float, frames: int | None = None) -> bool:
-        """Resize window and frames; the arena gets the rest. Return False if too much is in use."""
+        """Resize window and frames, and give the rest to the arena; return False if too much is in use."""
         before, change = self.layout, self._frames.more_bytes(frames)
         if frames is not None and change < 0:
             self._frames.resize(frames)
@@ -285,7 +285,7 @@ class AdaptiveMemory:
             self.window.keep()
 
     def _move(self, tuples: float) -> bool:
-        """Resize the window; the arena gets the rest. Return False if too much is in use."""
+        """Resize the window, and give the rest to the arena; return False if too much is in use."""
         # Updates of R may have reserved memory that was free when the room was computed.
         there = self._taken + self._budget.free
         if there < self.layout.room:

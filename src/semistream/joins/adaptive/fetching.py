@@ -121,7 +121,7 @@ class Fetching:
                 self._fail(error)
 
     def end(self) -> bool:
-        """Return whether all rows are in the arena. Keys whose rows may be incomplete become unknown again."""
+        """Return whether all rows are in the arena; keys whose rows may be incomplete become unknown again."""
         self._settle()
         for part in self._open:
             self._arena.reset(part.numbers)

@@ -160,7 +160,10 @@ def _cost(split: Split, exponent: float, batch: float, more: int, saved: float) 
 
 
 def use_filter(memory: AdaptiveMemory, size: FilterSize | None) -> bool:
-    """Read a filter of this size, or release it; rows give or get the memory. Return False if it is in use."""
+    """Read a filter of this size, or release it; rows give or get the memory.
+
+    Return False if it is in use.
+    """
     absent, free = memory.absent, memory.absent.free
     undo: Undo | None = None
     if (lacking := absent.lacking(size)) > 0 and (undo := memory.lend(lacking)) is None:
