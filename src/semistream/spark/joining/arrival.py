@@ -29,7 +29,9 @@ class Arrival:
 
     @classmethod
     def of(cls, column: pa.Array) -> Arrival:
-        """Decode a column. All of its values are equal, except that those of guests are inverted.
+        """Decode a column.
+
+        All of its values are equal, except that those of guests are inverted.
 
         >>> Arrival.of(pa.array([(1700000000000 << 20) | 3]))
         Arrival(part=3, moment=1700000000000)
@@ -40,7 +42,10 @@ class Arrival:
 
 
 def arrival(timed: bool, home: Column | None = None) -> Column:
-    """Return the column, for rows right after their shuffle. A row outside of its ``home`` partition is a guest."""
+    """Return the column, for rows right after their shuffle.
+
+    A row outside of its ``home`` partition is a guest.
+    """
     moment = _of_micro_batch() if timed else F.lit(0).cast("bigint")
     arrived = F.shiftleft(moment, _BITS).bitwiseOR(F.spark_partition_id().cast("bigint"))
     if home is None:

@@ -254,7 +254,10 @@ def _check_whole(relation: Relation | str | os.PathLike[str], path: Place, manif
 
 
 def _check_local(stream: DataFrame, path: Place, local: int | float | str | None, manifest: Manifest) -> None:
-    """Refuse an impossible local tier. With a local master, this machine's disk is checked as well."""
+    """Refuse an impossible local tier.
+
+    With a local master, this machine's disk is checked as well.
+    """
     if not isinstance(path, StorePath):
         if local is not None:
             raise UnsupportedJoinError(f"local={local!r} is for relations in a store, but {path} is not; leave it out")

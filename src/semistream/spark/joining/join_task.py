@@ -114,9 +114,10 @@ class JoinTask:
 
     @contextmanager
     def at_work(self, arrival: Arrival, first: pa.RecordBatch) -> Iterator[tuple[Join, list[int] | None]]:
-        """Provide the join for the rows of a task, and the order of its columns. ``first`` is the first batch.
+        """Provide the join for the rows of a task, and the order of its columns.
 
-        After success, the cache is left to the next task, and the pin of the version is on disk.
+        ``first`` is the first batch. After success, the cache is left to the next task, and the pin of the version is
+        on disk.
         """
         context = TaskContext.get()
         assert context is not None, "runs only inside a Spark task"
@@ -132,7 +133,7 @@ class JoinTask:
         set_modules_apart()
 
     def _named(self, batches: Iterator[pa.RecordBatch], arrivals: list[Arrival]) -> Iterator[pa.RecordBatch]:
-        """Yield batches with the stream's column names. Their last column is decoded into ``arrivals``."""
+        """Yield batches with the stream's column names; their last column is decoded into ``arrivals``."""
         for batch in batches:
             if batch.num_rows == 0:
                 continue

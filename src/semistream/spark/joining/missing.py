@@ -201,7 +201,10 @@ def has_marker(stream: DataFrame) -> bool:
 
 
 def with_marker(stream: DataFrame, marked: Column | None = None) -> DataFrame:
-    """Return a stream with the column of marks. It is added, NULL or as ``marked``, if no earlier join did that."""
+    """Return a stream with the column of marks.
+
+    It is added, NULL or as ``marked``, if no earlier join did that.
+    """
     if has_marker(stream):
         return stream
     if MISSING_IN in stream.columns:

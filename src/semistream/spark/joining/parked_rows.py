@@ -26,7 +26,10 @@ DEADLINE = "__deadline"
 
 @dataclass(frozen=True)
 class ParkedColumns:
-    """Columns of the parked rows of a query: key and stream. Their order and the zone of timestamps do not matter."""
+    """Columns of the parked rows of a query: key and stream.
+
+    Their order and the zone of timestamps do not matter.
+    """
 
     on: tuple[str, ...]
     schema: pa.Schema

@@ -1,8 +1,8 @@
-"""The memory of a join on Spark, divided among its tasks. All tasks get equal parts, enough for the largest shard.
+"""The memory of a join on Spark, divided among its tasks.
 
-Rows go to task ``hash % tasks``, and a key is in shard ``hash % shards``. If the number of tasks is a multiple of the
-number of shards, a task needs only one shard. So a join can have more tasks than R has shards, and can use more cores
-without a rebuild of R.
+All tasks get equal parts, enough for the largest shard. Rows go to task ``hash % tasks``, and a key is in shard
+``hash % shards``. If the number of tasks is a multiple of the number of shards, a task needs only one shard. So a join
+can have more tasks than R has shards, and can use more cores without a rebuild of R.
 """
 
 from __future__ import annotations

@@ -186,7 +186,10 @@ def join(
 
 
 def joined(plan: PlannedJoin) -> DataFrame:
-    """Return the frame of a planned join. If the stream is the result of joins, all are done in one pass."""
+    """Return the frame of a planned join.
+
+    If the stream is the result of joins, all are done in one pass.
+    """
     if plan.algorithm.by_key:
         before = remembered(plan.stream.before)
         return staged((before and before.with_join(plan)) or Stage((plan,)))

@@ -171,9 +171,10 @@ class WarmShard:
         return None
 
     def __call__(self, layout: str) -> Arrays:
-        """Return arrays of this layout: those of the last task, or empty ones. They are in use from now on.
+        """Return arrays of this layout: those of the last task, or empty ones.
 
-        Any of them may raise an `OSError` if there is no space or it was removed. Then none of them can be used.
+        They are in use from now on. Any of them may raise an `OSError` if there is no space or it was removed. Then
+        none of them can be used.
         """
         self._label = self._labelled(self.identity, layout)
         clean = self.directory / "clean"
@@ -211,7 +212,7 @@ class WarmShard:
             (self.directory / f"{name}.note").write_text(text)
 
     def keep(self) -> None:
-        """Leave the cache to the next task. Its arrays must not be changed any more."""
+        """Leave the cache to the next task; its arrays must not be changed any more."""
         if self._label is not None:
             new = self.directory / "clean.new"
             with contextlib.suppress(OSError):  # removed, or no space even for a line: the next task starts empty

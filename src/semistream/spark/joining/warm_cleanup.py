@@ -32,7 +32,10 @@ IDLE_SECONDS = 3600.0
 
 
 def forget_query(query: str) -> None:
-    """Remove the caches of a query from this machine. A task that uses one keeps it until it ends."""
+    """Remove the caches of a query from this machine.
+
+    A task that uses one keeps it until it ends.
+    """
     for root in filter(is_own, places()):
         _remove(root / query)
 

@@ -148,7 +148,10 @@ class Image:
 
 
 def build_image(relation: Relation, directory: Path, *, dated: bool = False) -> None:
-    """Write the image of a relation into an empty directory. All shards of the relation must be open."""
+    """Write the image of a relation into an empty directory.
+
+    All shards of the relation must be open.
+    """
     frame = relation.device.frame_bytes
     pages = relation.page_count
     data = _made(directory / "data.array", pages * frame, np.uint8)
@@ -220,7 +223,10 @@ def _build_versions(relation: Relation, times: ValidTimes, directory: Path, data
 
 
 def _made(path: Path, count: int, dtype: DTypeLike) -> NDArray[Any]:
-    """Create a file of zeros and map it. Its space is allocated now: later there may be none."""
+    """Create a file of zeros and map it.
+
+    Its space is allocated now: later there may be none.
+    """
     kind = np.dtype(dtype)
     if count == 0:
         return np.zeros(0, kind)

@@ -45,7 +45,9 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, 
 def open_image(
     relation: TaskRelation, pin: Pin, query: str | None, memory: int, *, dated: bool = False
 ) -> tuple[Image, DeviceCounters]:
-    """Return the image of a version, and what was read to build it. The image is built if this machine has none.
+    """Return the image of a version, and what was read to build it.
+
+    The image is built if this machine has none.
 
     Parameters
     ----------

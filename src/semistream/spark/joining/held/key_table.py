@@ -101,7 +101,7 @@ def _find(direct: bool, low: int, keys: Ints, places: Slots, asked: Ints, valid:
 
 
 def fill_table(table: KeyTable, keys: Ints, places: Ints) -> None:
-    """Add distinct keys and the places of their rows. All places of a new table are -1."""
+    """Add distinct keys and the places of their rows; all places of a new table are -1."""
     _fill(table.layout.direct, table.layout.low, table.keys, table.places, keys, places)
 
 

@@ -1,9 +1,10 @@
-"""Guests: rows of hot keys in a task that does not have their shard. This module answers them; the join answers others.
+"""Guests: rows of hot keys in a task that does not have their shard.
 
-A task looks up a guest's row of R once, in the shard that has it. The join gets the guest with a NULL key, so it passes
-the guest on without a match. Results are in the order of the stream, and the guest's answer is filled in there. Guests
-without a row in R are left to the join, which finds no match. A key is spread only if its row of R fits into the part
-of a task's memory for guests (`semistream.spark.joining.star.stage`).
+This module answers them; the join answers others. A task looks up a guest's row of R once, in the shard that has it.
+The join gets the guest with a NULL key, so it passes the guest on without a match. Results are in the order of the
+stream, and the guest's answer is filled in there. Guests without a row in R are left to the join, which finds no match.
+A key is spread only if its row of R fits into the part of a task's memory for guests
+(`semistream.spark.joining.star.stage`).
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ class Guests:
     def joined(
         self, join: Join, rows: Iterable[tuple[pa.RecordBatch, NDArray[np.bool_] | None]]
     ) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Join rows, some of which are guests; yield the join's answers in portions. After each, no guest waits."""
+        """Join rows, some of which are guests; yield the join's answers in portions.
+
+        After each, no guest waits.
+        """
         rest = iter(rows)
         more = [True]
 
@@ -144,7 +148,10 @@ class Guests:
         return places
 
     def _look_up(self, unknown: list[int]) -> None:
-        """Find the rows of keys in their shards. Each shard is opened only once, because that is slow in a store."""
+        """Find the rows of keys in their shards.
+
+        Each shard is opened only once, because that is slow in a store.
+        """
         task, keys = self._task, np.array(unknown, np.int64)
         homes = self._own.key.shards(keys, task.shards)
         for home in np.unique(homes).tolist():

@@ -72,7 +72,10 @@ def answer_type(added: list[list[st.StructField]], counted: list[bool], *, flagg
 
 @dataclass(frozen=True)
 class StarTask:
-    """The function of a stage. Its arguments are arrays of key columns, of marks if there are any, and of arrivals."""
+    """The function of a stage.
+
+    Its arguments are arrays of key columns, of marks if there are any, and of arrivals.
+    """
 
     dimensions: tuple[Dimension, ...]
     """In the order of the joins; one of them may be shuffled."""
@@ -94,7 +97,7 @@ class StarTask:
         return next((at for at, one in enumerate(self.dimensions) if isinstance(one, ShuffledDimension)), None)
 
     def semistream_join(self, arrays: Iterator[Any]) -> Iterator[pa.Array]:
-        """Yield structs, one per row. Plans call this method by its name."""
+        """Yield structs, one per row; plans call this method by its name."""
         given = (list(columns) for columns in arrays if len(columns[0]))
         first = next(given, None)
         if first is None:  # true for most tasks of a small micro-batch: open nothing
