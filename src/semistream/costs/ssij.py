@@ -1,4 +1,6 @@
-"""SSIJ: batched look-ups, pages cached by utility, planned reads (SSIJ §IV). The paper has no cost model; this is one.
+"""SSIJ: batched look-ups, pages cached by utility, planned reads (SSIJ §IV).
+
+The paper has no cost model; this is one.
 
 =============  =============================================================================================
 symbol         meaning

@@ -39,11 +39,11 @@ _PAGES_COMPARED, _MOST_COMPARED = 256, 1 << 14
 
 
 class Lookups(RowLookups):
-    """Look-ups in one relation. Create them with `Relation.lookups`.
+    """Look-ups in one relation.
 
-    The cache is the arena of ADAPTIVEJOIN. It holds rows, and also keys that R does not have; the most frequent keys
-    stay. Keys that are not cached are sorted and read together, with several requests in flight. So one call with many
-    keys is much faster than many calls.
+    Create them with `Relation.lookups`. The cache is the arena of ADAPTIVEJOIN. It holds rows, and also keys that R
+    does not have; the most frequent keys stay. Keys that are not cached are sorted and read together, with several
+    requests in flight. So one call with many keys is much faster than many calls.
 
     **Threads.** Any thread may call. Calls run one after the other, as they share the cache and the device.
 
@@ -112,9 +112,10 @@ class Lookups(RowLookups):
     async def aget(
         self, keys: Any, columns: Sequence[str] | None = None, *, found: str | None = None, many: bool = False
     ) -> pa.RecordBatch:
-        """Do the same as `get`. Pages are read in a thread, while the event loop goes on.
+        """Do the same as `get`.
 
-        A cancelled call still finishes in its thread, and leaves its rows in the cache.
+        Pages are read in a thread, while the event loop goes on. A cancelled call still finishes in its thread, and
+        leaves its rows in the cache.
         """
         self._check(many)
         batch = key_batch(keys, self.relation.key)
@@ -150,7 +151,7 @@ class Lookups(RowLookups):
                 assert self._join.pending == 0
 
     def close(self) -> None:
-        """Release the memory, after running calls. R stays open."""
+        """Release the memory, after running calls; R stays open."""
         with self._lock:
             self._closed, self._join = True, None
             self.relation.unsubscribe(self)
@@ -203,7 +204,7 @@ class Lookups(RowLookups):
             self._join = join
 
     def _changed(self, before: Manifest, join: KeyJoin) -> Ints | None:
-        """Return the changed keys. The pages that are compared use the memory of a batch of results."""
+        """Return the changed keys; the pages that are compared use the memory of a batch of results."""
         path, after = self.relation.path, self.relation.manifest
         room = join.result_bytes // self.relation.page_bytes
         if path is None or after is None or before.schema != after.schema:

@@ -21,7 +21,9 @@ _REFINEMENTS = 3
 
 
 def best_split(costs: Costs, setting: Setting, memory: int, *, fixed: Mapping[str, Any] | None = None) -> Prediction:
-    """Return the best prediction of a model over its tunable options. The prediction contains only these options.
+    """Return the best prediction of a model over its tunable options.
+
+    The prediction contains only these options.
 
     Parameters
     ----------

@@ -110,7 +110,7 @@ class PageClasses:
 
 
 def _pages_a_key(setting: Setting) -> float:
-    """Return the number of pages with rows of a key. There are fewer if keys start at page boundaries."""
+    """Return the number of pages with rows of a key: fewer, if keys start at page boundaries."""
     rows, a_page = setting.rows_per_key, setting.rows_per_page
     whole = round(a_page)
     if rows != round(rows) or abs(a_page - whole) > 1e-3 * whole:
