@@ -150,7 +150,10 @@ def raw_reads(
 
 
 def _medians(contestants: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Return the median rate of each contestant. The order rotates from round to round."""
+    """Return the median rate of each contestant.
+
+    The order rotates from round to round.
+    """
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     for name in contestants:
         contestants[name]()  # compile and warm up

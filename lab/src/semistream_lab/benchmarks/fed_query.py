@@ -94,7 +94,10 @@ class FedQuery:
         return counted_progress(self._title, self.query, self._rows)[before:]
 
     def _done(self) -> int:
-        """Return the number of ended micro-batches. Read only the last progress: all would cost time during a run."""
+        """Return the number of ended micro-batches.
+
+        Read only the last progress: all would cost time during a run.
+        """
         last = self.query.lastProgress
         if last is None:
             return 0

@@ -136,7 +136,7 @@ class RateSpec:
 
 
 def prepare_relation(spec: RateSpec, directory: Path, wrote: Report = lambda _: None) -> Path:
-    """Return R's path under ``directory``. Build R unless an earlier run did."""
+    """Return R's path under ``directory``; build R unless an earlier run did."""
     kind = f"zipf-{spec.rows}x{spec.row_bytes}" if spec.layout == "random" else f"{spec.layout}-{spec.rows}"
     path = directory / f"{kind}{'-gaps' if spec.absent else ''}-pages-{spec.page_bytes}"
     try:
@@ -178,7 +178,7 @@ class _Contestant:
     rows_out: int = 0
 
     def run(self, batch: pa.RecordBatch, present: int, *, drain: bool) -> float:
-        """Join one batch, of which ``present`` rows have a match. Drain it if ``drain`` is set."""
+        """Join one batch, of which ``present`` rows have a match; drain it if ``drain`` is set."""
         begin = time.perf_counter()
         results = self.join.process([batch]) if drain else self.join.feed(batch)
         self.rows_out += sum(result.num_rows for result in results)

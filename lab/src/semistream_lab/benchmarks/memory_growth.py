@@ -145,7 +145,7 @@ class Growth:
 
 
 def prepare(spec: MemorySpec, directory: str | os.PathLike[str]) -> Path:
-    """Return the path of R under ``directory``. Build R unless it exists."""
+    """Return the path of R under ``directory``; build R unless it exists."""
     path = Path(directory) / f"memory-{spec.rows}x{spec.row_bytes}"
     if not path.exists():
         master = zipf(spec.rows, 1, spec.exponent, "random", row_bytes=spec.row_bytes, seed=spec.seed).master
@@ -155,7 +155,10 @@ def prepare(spec: MemorySpec, directory: str | os.PathLike[str]) -> Path:
 
 
 def measure(algorithm: str, path: Path, spec: MemorySpec, *, memory: str) -> Growth:
-    """Run one join in this process. The numbers are only meaningful in a new process: see `measure_apart`."""
+    """Run one join in this process.
+
+    The numbers are only meaningful in a new process: see `measure_apart`.
+    """
     _warm_up(algorithm, spec)
     batches = spec.stream(spec.rows)
     first = next(batches)

@@ -167,12 +167,18 @@ class BenchPlan:
 
 
 def of_turn(files: list[_Item], turn: int) -> list[_Item]:
-    """Return the files of a turn. Files of later turns are newer, because Spark reads files by age."""
+    """Return the files of a turn.
+
+    Files of later turns are newer, because Spark reads files by age.
+    """
     return files[turn * len(files) // TURNS : (turn + 1) * len(files) // TURNS]
 
 
 def write_files(plan: BenchPlan, directory: Path, wrote: Report = lambda _: None) -> None:
-    """Write R and the stream as Parquet files, unless they exist. ``wrote`` is called with numbers of rows."""
+    """Write R and the stream as Parquet files, unless they exist.
+
+    ``wrote`` is called with numbers of rows.
+    """
     place = plan.place(directory)
     place.mkdir(parents=True, exist_ok=True)
     _check_room(plan, directory)
@@ -221,7 +227,7 @@ def write_small(plan: BenchPlan, folder: Path, rows: int, count: int) -> None:
 
 
 def build_relation(spark: SparkSession, plan: BenchPlan, directory: Path) -> float:
-    """Build the relation R with a Spark job, unless it exists. Return the seconds of the build."""
+    """Build the relation R with a Spark job, unless it exists; return the seconds of the build."""
     path, note = plan.relation(directory), plan.place(directory) / f"build-{plan.shards}.json"
     try:
         with Relation.open(path) as relation:

@@ -174,7 +174,7 @@ class _Bench:
         }, times(static, static_warm_up, plan.batch_rows) | {"explained": explained}
 
     def _stream_static(self, name: str, files: list[Path]) -> tuple[list[dict[str, Any]], str]:
-        """Run Spark's own join. Return the progress of its micro-batches and its plan."""
+        """Run Spark's own join; return the progress of its micro-batches and its plan."""
         master = self.spark.read.parquet(str(self._master))
 
         def joined(stream: DataFrame) -> DataFrame:
@@ -221,7 +221,7 @@ class _Bench:
         return folder
 
     def _run(self, title: str, source: Path, transform: Transform, rows: list[int]) -> tuple[list[dict[str, Any]], str]:
-        """Run a query over all files of a directory, with ``rows`` rows each. Return its progress and its plan."""
+        """Run a query over all files of a directory, with ``rows`` rows each; return its progress and its plan."""
         checkpoint = Path(tempfile.mkdtemp(dir=self.work))
         self.note(title, 0)
         query = writer(self.spark, self._schema, transform, source, checkpoint).trigger(availableNow=True).start()

@@ -40,7 +40,7 @@ _PLACE, _SIZE = "SEMISTREAM_LOCAL_DIR", "SEMISTREAM_LOCAL"
 
 
 def upload(relation: Path, address: str) -> StorePath:
-    """Upload a relation to a store, unless it is there. The manifest is uploaded last."""
+    """Upload a relation to a store, unless it is there; the manifest is uploaded last."""
     above = place_of(address)
     if not isinstance(above, StorePath):
         raise BenchError(f"{address} is not an address in an object store; give one such as s3://bucket/bench")
@@ -150,7 +150,10 @@ def _tier(directory: Path, stack: ExitStack) -> Iterator[None]:
 
 
 def _read_all(relation: Relation) -> None:
-    """Read until all of R is in the local tier. The tier skips pages while it stores others; a later pass adds them."""
+    """Read until all of R is in the local tier.
+
+    The tier skips pages while it stores others; a later pass adds them.
+    """
     for _ in range(_PASSES):
         before = relation.counters.requests
         _read_once(relation)

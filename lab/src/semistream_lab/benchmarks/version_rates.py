@@ -136,7 +136,7 @@ class RatedVersion:
         self._query = FedQuery(spark, self._schema, "our join", self._joined, work, lambda *_: None)
 
     def feed(self, numbers: list[int]) -> list[dict[str, Any]]:
-        """Join the files with these numbers. Return the progress of their micro-batches, as far as it is needed."""
+        """Join the files with these numbers; return the progress of their micro-batches, as far as it is needed."""
         files, rows = [self._files[at] for at in numbers], [self._plan.file_rows[at] for at in numbers]
         return [{"durationMs": one["durationMs"]} for one in self._query.feed(files, rows)]
 
@@ -169,7 +169,7 @@ class RatedVersion:
 
 
 class VersionProcess:
-    """A `RatedVersion` in another process, with another Python. It has the same methods."""
+    """A `RatedVersion` in another process, with another Python, and the same methods."""
 
     def __init__(self, python: Path, plan: BenchPlan, directory: Path, work: Path) -> None:
         self._python, self._log = python, work / "log"

@@ -1,4 +1,5 @@
-"""The papers' evaluations as data: run → raw results → claims → report. Each step can be run alone.
+"""The papers' evaluations as data: run → raw results → claims → report.
 
-``catalog`` describes every experiment; ``semistream experiments`` runs them and writes the report.
+Each step can be run alone. ``catalog`` describes every experiment; ``semistream experiments`` runs them and writes the
+report.
 """

@@ -45,7 +45,7 @@ def _paper(experiment: Experiment) -> str:
 
 
 def _figure(experiment: Experiment) -> tuple[int, str]:
-    """Return the sort key of an experiment within its paper. Tables are last."""
+    """Return the sort key of an experiment within its paper; tables are last."""
     found = re.fullmatch(r"(\d+)(\D*)", experiment.id.partition("-")[2])
     return (int(found[1]), found[2]) if found else (1000, experiment.id)
 

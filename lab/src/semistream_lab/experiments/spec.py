@@ -1,8 +1,8 @@
-"""What is measured for a figure: workloads, points, axes. Data, no behaviour.
+"""What is measured for a figure: workloads, points, axes.
 
-A `Figure` holds `Sample` s: the `Point` to measure, and the place of its number in the plot. A `Point` contains
-everything that a measurement depends on. Results are looked up by its `digest`, so a point that several experiments
-share is measured once.
+Data, no behaviour. A `Figure` holds `Sample` s: the `Point` to measure, and the place of its number in the plot. A
+`Point` contains everything that a measurement depends on. Results are looked up by its `digest`, so a point that
+several experiments share is measured once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Workload:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of R's tuples. Budgets are given as a share of this."""
+        """Bytes of R's tuples; budgets are given as a share of this."""
         return self.rows * self.row_bytes
 
     def tuples_of(self, pages: float) -> float:
@@ -126,7 +126,7 @@ class Point:
 
 
 def digest(value: Any) -> str:
-    """Return a short hash of a JSON value. It does not depend on the order of the names."""
+    """Return a short hash of a JSON value, which does not depend on the order of the names."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

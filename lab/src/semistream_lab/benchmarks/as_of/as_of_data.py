@@ -151,7 +151,10 @@ def _events(plan: AsOfPlan, start: int, count: int) -> pa.Table:
 
 
 def write_as_of(plan: AsOfPlan, directory: Path, wrote: Report = lambda _: None) -> None:
-    """Write R and the stream as Parquet files, unless they exist. ``wrote`` is called with numbers of rows."""
+    """Write R and the stream as Parquet files, unless they exist.
+
+    ``wrote`` is called with numbers of rows.
+    """
     for folder in (plan.master(directory), plan.stream(directory)):
         folder.mkdir(parents=True, exist_ok=True)
     needed, free = 4 * plan.rows * plan.row_bytes, shutil.disk_usage(directory).free

@@ -1,6 +1,7 @@
-"""Contestants of `semistream bench peers`: our joins and the alternatives to them. One file each.
+"""Contestants of `semistream bench peers`: our joins and the alternatives to them.
 
-To add one, add a module with a `Contestant` to this folder, and name the class in the module's ``CONTESTANTS``.
+One file each. To add one, add a module with a `Contestant` to this folder, and name the class in the module's
+``CONTESTANTS``.
 """
 
 from __future__ import annotations

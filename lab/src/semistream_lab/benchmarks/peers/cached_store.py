@@ -1,6 +1,7 @@
-"""A key-value store of rows behind an LRU cache. The distinct keys of a batch that miss the LRU are looked up in order.
+"""A key-value store of rows behind an LRU cache.
 
-Stores differ in how they load R, and in how many keys one look-up has.
+The distinct keys of a batch that miss the LRU are looked up in order. Stores differ in how they load R, and in how many
+keys one look-up has.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class CachedStore(Contestant):
 
     @abstractmethod
     def look_up(self, keys: Ints, thread: int) -> bytes:
-        """Return the concatenated rows of sorted keys. Keys that are not in R are left out."""
+        """Return the concatenated rows of sorted keys, without keys that are not in R."""
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         keys, number = np.unique(batch[KEY].to_numpy(), return_inverse=True)
@@ -92,7 +93,10 @@ class CachedStore(Contestant):
             yield pa.RecordBatch.from_arrays(piece.columns + columns, names)
 
     def _fetch(self, keys: Ints) -> NDArray[Any]:
-        """Look up keys in parallel. Each thread has its own range of R, whose inner pages it then caches."""
+        """Look up keys in parallel.
+
+        Each thread has its own range of R, whose inner pages it then caches.
+        """
         bounds = np.linspace(0, keys.size, self.threads + 1).astype(np.int64).tolist()
         found: list[bytes] = [b""] * self.threads
 

@@ -50,7 +50,7 @@ class Task:
 
     @property
     def working_bytes(self) -> int:
-        """Bytes of two batches with their results. They do not count towards the memory of any contestant."""
+        """Bytes of two batches with their results, which do not count towards the memory of any contestant."""
         return 2 * self.batch_rows * (self.data.width + STREAM_BYTES)
 
     @property
@@ -97,7 +97,7 @@ class Contestant(ABC):
 
     @abstractmethod
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the joined rows of a batch. At the end no tuple of it is waiting."""
+        """Yield the joined rows of a batch; at the end, no tuple of it is waiting."""
 
     def timed(self, batch: pa.RecordBatch, take: Callable[[pa.RecordBatch], object]) -> float:
         """Join a batch, pass each piece of the result to ``take``, and return the seconds."""
@@ -107,7 +107,7 @@ class Contestant(ABC):
         return time.perf_counter() - begin
 
     def files(self) -> list[Path]:
-        """Return the files that are read through the page cache. They are dropped from it between batches."""
+        """Return the files that are read through the page cache, from which they are dropped between batches."""
         return []
 
     def drop_pages(self) -> None:

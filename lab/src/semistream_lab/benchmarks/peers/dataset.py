@@ -1,4 +1,6 @@
-"""R on disk, in all formats that contestants read. Each is written once and reused by later runs.
+"""R on disk, in all formats that contestants read.
+
+Each is written once and reused by later runs.
 
 ::
 
@@ -46,7 +48,9 @@ class NoRoomError(SemistreamError):
 
 
 class RowFormat:
-    """Rows of fixed width as bytes, for stores without columns. The key is first.
+    """Rows of fixed width as bytes, for stores without columns.
+
+    The key is first.
 
     >>> format = RowFormat(pa.schema([("product_id", pa.int64()), ("name", pa.binary(3))]))
     >>> rows = format.pack(pa.table({"product_id": [7], "name": pa.array([b"fig"], pa.binary(3))}))
@@ -110,7 +114,10 @@ class Dataset:
 
     @cached_property
     def format(self) -> RowFormat:
-        """The format of R's rows as bytes. Only rows of the layout ``random`` have a fixed width."""
+        """The format of R's rows as bytes.
+
+        Only rows of the layout ``random`` have a fixed width.
+        """
         return RowFormat(self._master().schema)
 
     @cached_property
@@ -140,7 +147,7 @@ class Dataset:
         )
 
     def write(self) -> None:
-        """Write R as Parquet, unless it exists. It is compressed unless its bytes are random."""
+        """Write R as Parquet, unless it exists; it is compressed unless its bytes are random."""
 
         def write(path: Path) -> None:
             needed, free = 6 * self.rows * self.row_bytes, shutil.disk_usage(self.place).free
@@ -176,7 +183,7 @@ class Dataset:
                 yield table[KEY].to_numpy(), self.format.pack(table)
 
     def lookup(self, keys: pa.Array) -> pa.Table:
-        """Return the rows of these keys by a plain scan. Answers are checked against it."""
+        """Return the rows of these keys by a plain scan, to check answers."""
         wanted = pc.unique(keys)
         with pq.ParquetFile(self.parquet) as file:
             found = [

@@ -80,7 +80,10 @@ class LmdbPeer(CachedStore):
         return [self.task.data.place / FOLDER / "data.mdb"]
 
     def drop_pages(self) -> None:
-        """Unmap what was read. Mapped pages stay in the page cache even if they are dropped."""
+        """Unmap what was read.
+
+        Mapped pages stay in the page cache even if they are dropped.
+        """
         libc = ctypes.CDLL(None, use_errno=True)
         libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         for line in Path("/proc/self/maps").read_text().splitlines():

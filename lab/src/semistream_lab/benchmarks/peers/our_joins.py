@@ -1,7 +1,8 @@
-"""Our joins, each created by its id, with R read past the page cache. `oracle` holds all of R and is an ideal.
+"""Our joins, each created by its id, with R read past the page cache.
 
-`adaptivejoin_plain` is adaptivejoin with the same rows in a relation whose columns are not packed, and
-`adaptivejoin_unfiltered` is adaptivejoin with a relation whose filter of absent keys is not used.
+`oracle` holds all of R and is an ideal. `adaptivejoin_plain` is adaptivejoin with the same rows in a relation whose
+columns are not packed, and `adaptivejoin_unfiltered` is adaptivejoin with a relation whose filter of absent keys is not
+used.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ FILE_ROWS = 2_000_000
 
 
 class RocksdbPeer(CachedStore):
-    """Keys are big-endian, so they sort like the integers. Rows are uncompressed values."""
+    """Keys are big-endian, so that they sort like the integers; rows are uncompressed values."""
 
     id = "rocksdb"
     title = "LRU before RocksDB"

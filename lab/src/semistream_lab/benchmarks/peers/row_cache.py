@@ -1,4 +1,7 @@
-"""An LRU cache of rows in flat arrays. All stores use it, so that none is slowed down by Python objects."""
+"""An LRU cache of rows in flat arrays.
+
+All stores use it, so that none is slowed down by Python objects.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +44,12 @@ class RowCache:
         self.count = 0
 
     def find(self, keys: Ints, now: Ints) -> Ints:
-        """Return the position of each key's row, or -1. Set the last use of found keys to ``now``."""
+        """Return the position of each key's row, or -1; set the last use of found keys to ``now``."""
         places: Ints = _find(self._table, self._keys, self._used, frozen(keys), frozen(now))
         return places
 
     def keep(self, keys: Ints, rows: NDArray[Any], now: Ints) -> None:
-        """Add rows of missing keys. Evict the least recently used ones for them."""
+        """Add rows of missing keys; evict the least recently used rows for them."""
         if keys.size > self.capacity:
             newest = np.argpartition(now, keys.size - self.capacity)[-self.capacity :]
             keys, rows, now = keys[newest], rows[newest], now[newest]

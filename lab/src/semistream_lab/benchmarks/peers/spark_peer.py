@@ -1,7 +1,8 @@
-"""Spark's stream-static join: a streaming query with one file per batch. The micro-batch is broadcast, R is scanned.
+"""Spark's stream-static join: a streaming query with one file per batch.
 
-It has the memory of a JVM, which is not limited here, and all cores. The time of a batch is what Spark reports for the
-micro-batch, from listing files to the commit. It runs only if requested: ``--only spark``.
+The micro-batch is broadcast, R is scanned. It has the memory of a JVM, which is not limited here, and all cores. The
+time of a batch is what Spark reports for the micro-batch, from listing files to the commit. It runs only if requested:
+``--only spark``.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ class SparkPeer(Contestant):
         self._query = counted.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Join outside of the query to get the rows, as the query's sink discards them. This is not timed."""
+        """Join outside of the query to get the rows, as the query's sink discards them.
+
+        This is not timed.
+        """
         file = self._place / "looked-at.parquet"
         pq.write_table(pa.Table.from_batches([batch]), file)
         yield from self._joined(self._spark.read.parquet(str(file))).toArrow().to_batches(max_chunksize=1 << 16)

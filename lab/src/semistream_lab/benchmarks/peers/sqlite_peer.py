@@ -22,7 +22,7 @@ FILE = f"sqlite-{PAGE_BYTES}.db"
 
 
 class SqlitePeer(CachedStore):
-    """A table whose rowid is the key. Rows are blobs, loaded in order."""
+    """A table whose rowid is the key, and whose rows are blobs, loaded in order."""
 
     id = "sqlite"
     title = "LRU before SQLite"

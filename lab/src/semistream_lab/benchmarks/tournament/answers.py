@@ -47,7 +47,10 @@ class Answer:
 
 
 def _words(column: pa.Array) -> list[NDArray[np.uint64]]:
-    """Return a column as 64-bit numbers, several per value of a wide column. NULL is a number that no test data has."""
+    """Return a column as 64-bit numbers, several per value of a wide column.
+
+    NULL is a number that no test data has.
+    """
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if not column.null_count:
@@ -95,7 +98,7 @@ def _present(column: pa.Array) -> list[NDArray[np.uint64]]:
 
 
 def right_answer(batch: pa.RecordBatch, data: Dataset) -> Answer:
-    """Join a batch with R by a scan of its Parquet file. Slow, but independent of all contestants."""
+    """Join a batch with R by a scan of its Parquet file: slow, but independent of all contestants."""
     master = data.lookup(batch[KEY]).combine_chunks()
     keys = master[KEY].to_numpy()
     order = np.argsort(keys)

@@ -1,7 +1,8 @@
-"""One contestant in its own process. Orders and answers are lines of JSON.
+"""One contestant in its own process.
 
-First it rehearses: it joins a small R, so that imports and compilation happen before memory is counted. Then the limit
-is set, R is opened, and batches arrive. Each batch is a file, which is read before the clock starts.
+Orders and answers are lines of JSON. First the contestant rehearses: it joins a small R, so that imports and
+compilation happen before memory is counted. Then the limit is set, R is opened, and batches arrive. Each batch is a
+file, which is read before the clock starts.
 """
 
 from __future__ import annotations

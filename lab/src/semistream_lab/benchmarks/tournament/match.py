@@ -43,7 +43,7 @@ _PROCESS = 400 << 20
 
 
 def prepare(specs: list[PeerSpec], directory: Path, note: Note = lambda *_: None) -> dict[str, str]:
-    """Store R in the format of each contestant. Return the contestants that cannot take part, with reasons."""
+    """Store R in the format of each contestant; return the contestants that cannot take part, with reasons."""
     skipped = {}
     for name in dict.fromkeys(name for spec in specs for name in spec.names):
         reason = contestant(name).missing()
@@ -168,7 +168,7 @@ class _Racer:
             self._process.stdin.flush()
 
     def _hear(self) -> dict[str, Any]:
-        """Return an answer. A contestant that gives none, or an error, drops out."""
+        """Return an answer; a contestant that gives none, or an error, drops out."""
         if self.trouble is not None:
             return {}
         assert self._process.stdout is not None

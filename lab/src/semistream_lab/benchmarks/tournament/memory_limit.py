@@ -72,7 +72,7 @@ class MemoryGroup:
         (self.path / "cgroup.procs").write_text(str(process))
 
     def limit(self, more: int) -> int:
-        """Allow ``more`` bytes beyond the current use. Return the total limit."""
+        """Allow ``more`` bytes beyond the current use; return the total limit."""
         total = int(_read(self.path / ("memory.current" if self._second else "memory.usage_in_bytes"))) + more
         (self.path / ("memory.max" if self._second else "memory.limit_in_bytes")).write_text(str(total))
         if self._second:
@@ -118,14 +118,14 @@ def available_bytes() -> int:
 
 
 def limit_data(more: int) -> int:
-    """Limit this process to ``more`` additional bytes, plus `RESERVED`. Return the total limit."""
+    """Limit this process to ``more`` additional bytes, plus `RESERVED`; return the total limit."""
     total = data_bytes() + more + RESERVED
     resource.setrlimit(resource.RLIMIT_DATA, (total, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     return total
 
 
 def drop_page_cache(files: Iterable[Path]) -> None:
-    """Drop these files from the page cache. Their contents are already on disk."""
+    """Drop these files, whose contents are already on disk, from the page cache."""
     for path in files:
         file = os.open(path, os.O_RDONLY)
         try:

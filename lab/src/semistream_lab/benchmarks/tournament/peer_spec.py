@@ -161,7 +161,9 @@ def _value(name: str, text: str) -> Any:
 
 
 def chosen(only: list[str]) -> tuple[str, ...]:
-    """Return the named contestants. A name may be a comma-separated list, or ``papers`` for the papers' joins.
+    """Return the named contestants.
+
+    A name may be a comma-separated list, or ``papers`` for the papers' joins.
 
     >>> "adaptivejoin" in chosen(["papers"]), chosen(["duckdb,lmdb"])
     (False, ('duckdb', 'lmdb'))

@@ -1,8 +1,7 @@
-"""What the papers' own models allow. This explains published figures that are not met.
+"""What the papers' own models allow, which explains published figures that are not met.
 
 CMESHJOIN §3.2. A cached tuple has ``u`` bytes, ``h`` tuples of ``R_t`` are cached, they answer the share ``p(h)`` of
-the stream, and MESHJOIN's rate is proportional to its memory. If only reading R costs time, the gain of the front stage
-is
+the stream, and MESHJOIN's rate is proportional to its memory. If only reading R costs time, the front stage's gain is
 
     ``gain(h) = (M - u·h) / M / (1 - p(h))``
 

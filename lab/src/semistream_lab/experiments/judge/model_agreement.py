@@ -39,7 +39,7 @@ class Agreement:
 
 
 def agreement(judged: Iterable[Judged]) -> list[Agreement]:
-    """Return how each join agrees with its model. Every point is counted once."""
+    """Return how each join agrees with its model; every point is counted once."""
     seen: set[str] = set()
     apart: dict[str, list[tuple[float, str, float]]] = {}
     by_memory: dict[str, float] = {}

@@ -60,7 +60,7 @@ class CountedPages:
         self.page_count = -(-int(self.ends[-1]) // rows_per_page)
 
     def fill(self, pages: Ints, frames: Bytes) -> None:
-        """Write headers, keys and flags. The rows are zeros, as frames are from the start."""
+        """Write headers, keys and flags; the rows are zeros, as frames are from the start."""
         _fill(frozen(pages), frames, self.ends, self.rows_per_page, self.row_bytes)
 
 

@@ -70,7 +70,7 @@ class Sides:
         return self.batch_of(self.keys.keys(start, rows), start, schema)
 
     def batch_of(self, keys: Ints, start: int, schema: pa.Schema | None = None) -> pa.RecordBatch:
-        """Return tuples with these keys. The first has the number ``start``."""
+        """Return tuples with these keys, numbered from ``start``."""
         schema = schema or stream_schema(self.workload.stream_bytes)
         columns = [pa.array(keys), pa.array(np.arange(start, start + keys.size))]
         width = schema.field("filler").type.byte_width
@@ -91,7 +91,10 @@ def stream_schema(stream_bytes: int) -> pa.Schema:
 
 
 def open_sides(workload: Workload, device: DeviceKind, directory: Path, seek_seconds: float = 0.0085) -> Sides:
-    """Open both sides of a workload. On a real device, R is built once in ``directory`` and kept there."""
+    """Open both sides of a workload.
+
+    On a real device, R is built once in ``directory`` and kept there.
+    """
     keys = key_source(workload, directory)
     if device == "real":
         return Sides(workload, _real_relation(workload, directory), keys, None)
@@ -175,7 +178,7 @@ def whole_keys(workload: Workload) -> tuple[Ints, Floats]:
 
 
 def _real_relation(workload: Workload, directory: Path) -> Relation:
-    """Open R in ``directory``. If it does not exist yet, build it."""
+    """Open R in ``directory``; if it does not exist yet, build it."""
     generated = workload.kind in ("weather", "tpch-orders", "tpch-lineitem")
     shape = {
         "kind": workload.kind if generated else "master",

@@ -125,7 +125,7 @@ def _spread(rates: Sequence[float]) -> float:
 
 
 def _keys(workload: Workload, tuples: int) -> list[int]:
-    """Return the keys of the stream. They are the same for all systems."""
+    """Return the keys of the stream, which are the same for all systems."""
     listed: list[int] = UniformKeys(workload.rows // workload.rows_per_key, workload.seed).keys(0, tuples).tolist()
     return listed
 
@@ -205,7 +205,7 @@ def _user(name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _server(command: Sequence[str], ready: Sequence[str], place: Path, identity: dict[str, Any]) -> Iterator[None]:
-    """Run a server until the block ends. Waits first until the command ``ready`` succeeds."""
+    """Run a server until the block ends; the block begins when the command ``ready`` succeeds."""
     with open(place / "log", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, **identity)
     try:

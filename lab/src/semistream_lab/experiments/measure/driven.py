@@ -33,7 +33,10 @@ _DUE = "due"  # column with the moment by which a tuple must leave
 
 
 class DueFeed(Feed):
-    """A stream at a constant rate. Its tuples carry the moment by which they must leave instead of their number."""
+    """A stream at a constant rate.
+
+    Its tuples carry the moment by which they must leave instead of their number.
+    """
 
     def __init__(self, sides: Sides, deadline: float) -> None:
         super().__init__(sides)

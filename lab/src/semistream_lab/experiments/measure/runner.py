@@ -55,7 +55,10 @@ def run(
     workers: int = 2,
     progress: Progress | None = None,
 ) -> Summary:
-    """Measure points and append their results as they are ready. A failed point is recorded; the others continue."""
+    """Measure points and append their results as they are ready.
+
+    A failed point is recorded; the others continue.
+    """
     summary, began = Summary(), time.perf_counter()
     if points:
         constants_of(store.device, store.data)  # measure them before other processes run

@@ -64,7 +64,7 @@ class TailKeys(KeySource):
 
 @dataclass(frozen=True)
 class MissedKeys(KeySource):
-    """The keys of a stream that a cache does not hold. Keys that it holds are drawn again."""
+    """The keys of a stream that a cache does not hold; keys that it holds are drawn again."""
 
     whole: KeySource
     cache: HotTuples
@@ -123,7 +123,10 @@ def warm_front_stage(join: Join, sides: Sides, steady: SteadyCache) -> None:
 
 
 def _cached_ranks(steady: SteadyCache, cache: HotTuples, seed: int) -> tuple[Ints, Ints]:
-    """Return the ranks, from 0, of the cached keys, and how often each was seen. Ranks are evenly spaced per class."""
+    """Return the ranks, from 0, of the cached keys, and how often each was seen.
+
+    Ranks are evenly spaced per class.
+    """
     ranks, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     room, owed = cache.capacity, 0.0
     keys = steady.keys

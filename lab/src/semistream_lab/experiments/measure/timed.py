@@ -112,7 +112,10 @@ class TimedRun(Run):
         return jump
 
     def play(self, tuples: int) -> Delays:
-        """Let ``tuples`` tuples arrive and be served. Tuples that still wait at the last arrival have no result."""
+        """Let ``tuples`` tuples arrive and be served.
+
+        Tuples that still wait at the last arrival have no result.
+        """
         arrivals, taken = np.empty(tuples), np.full(tuples, np.nan)
         total, processing = np.full(tuples, np.nan), np.full(tuples, np.nan)
         entered = 0
@@ -127,13 +130,16 @@ class TimedRun(Run):
         return Delays(total, processing)
 
     def longest(self, delays: Delays, window: slice) -> float:
-        """Return the longest delay in a part of the stream. Tuples still in the join have waited until now."""
+        """Return the longest delay in a part of the stream.
+
+        Tuples still in the join have waited until now.
+        """
         total = np.where(np.isnan(delays.total), self.now - self._arrivals, delays.total)
         return float(np.max(total[window]))
 
     @property
     def _entered(self) -> int:
-        """Number of tuples that have entered the join's window. They enter in the order of arrival."""
+        """Number of tuples that have entered the join's window, in the order of arrival."""
         stats = self.join.stats
         return stats.appended if self.join.waits else stats.rows_in
 

@@ -156,7 +156,7 @@ class Run:
         """Windows that do not count because the host gave the processor to other machines."""
 
     def _opened(self, memory: int, options: dict[str, Any]) -> Join:
-        """Open the join. In simulated runs it only counts its results, unless they are needed."""
+        """Open the join; in simulated runs it only counts its results, unless they are needed."""
         algorithm = find(self.point.algorithm)
         if self.simulated and not self.point.settings.get("results"):
             algorithm = silent(algorithm)
@@ -168,7 +168,7 @@ class Run:
         return stream_schema(self.sides.workload.stream_bytes)
 
     def _options(self) -> dict[str, Any]:
-        """Return the point's options. If the point is tuned, the cost model chooses the others."""
+        """Return the point's options; if the point is tuned, the cost model chooses the others."""
         options = dict(self.point.options)
         if self.simulated and find(self.point.algorithm).overlap is not Overlap.NOTHING:
             options["threads"] = False
@@ -251,7 +251,7 @@ class Run:
             pass
 
     def windows(self) -> Iterator[Window]:
-        """Measure the windows. On a real machine, repeat disturbed ones; the least disturbed windows count."""
+        """Measure the windows; on a real machine, repeat disturbed ones, and count only the least disturbed."""
         count, taken = self.point.windows, [self._window() for _ in range(self.point.windows)]
         if not self.simulated:
             most, began = count * (1 + _MOST_SPOILT), time.perf_counter()
@@ -341,7 +341,7 @@ def predicted_rate(algorithm: str, setting: Setting, memory: int, options: Mappi
 
 
 def best_options(point: Point, setting: Setting) -> dict[str, Any]:
-    """Return the options with the highest rate by the cost model. The point's own options stay fixed."""
+    """Return the options with the highest rate by the cost model; the point's own options stay fixed."""
     # a join can be given the options that suit another join
     costs = costs_of(point.settings.get("tuned_as", point.algorithm))
     known = costs.choices(setting, point.memory)

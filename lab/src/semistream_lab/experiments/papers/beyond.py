@@ -29,7 +29,10 @@ ADAPTIVE, C_TUNED = f"adaptivejoin{TUNED}", f"CMESHJOIN{TUNED}"
 
 
 def experiments(size: Size) -> list[Experiment]:
-    """Describe the experiments. They are simulated only: on today's disk, see the benchmarks of joins."""
+    """Describe the experiments.
+
+    They are simulated only: on today's disk, see the benchmarks of joins.
+    """
     return [_caches(size), _adaptive(size), _adaptive_elsewhere(size)] if size.simulated else []
 
 

@@ -131,7 +131,10 @@ def _colour(names: list[str]) -> tuple[Spec, Spec]:
 
 
 def _sizes(names: list[str]) -> Spec:
-    """Return the sizes of points. A point hides what is below it, so lines that are drawn first have larger points."""
+    """Return the sizes of points.
+
+    A point hides what is below it, so lines that are drawn first have larger points.
+    """
     if len(names) < 2:
         return {"value": _SMALLEST}
     step = (_LARGEST - _SMALLEST) / (len(names) - 1)
@@ -147,7 +150,10 @@ def _labels(rows: list[Spec]) -> list[str]:
 def lines(
     outcome: Outcome, rows: list[Spec], drawn: list[Spec], *, own: bool = False, width: int = 520, height: int = 300
 ) -> Spec:
-    """Return one panel of lines. It shows ``rows``; colours are common to all rows ``drawn``, scales unless ``own``."""
+    """Return one panel of lines.
+
+    It shows ``rows``. All rows ``drawn`` share the same colours, and also the scales unless ``own``.
+    """
     experiment = outcome.experiment
     names = _labels(drawn)
     colour, shape = _colour(names)

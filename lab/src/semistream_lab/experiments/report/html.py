@@ -1,4 +1,4 @@
-"""The report as one HTML page. It contains the script that draws the charts."""
+"""The report as one HTML page, which contains the script that draws the charts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,10 @@ def page(
     judged: Sequence[Judged], environments: Sequence[Record], specs: Mapping[str, Record], script: str,
     models_of: str | None = None, rows: Sequence[Row] = (),
 ) -> str:  # fmt: skip
-    """Return the whole page. ``script`` is the chart library; the page contains it once."""
+    """Return the whole page.
+
+    ``script`` is the chart library; the page contains it once.
+    """
     # "</" would end the script element early, even inside a string
     data = json.dumps(specs, separators=(",", ":")).replace("</", "<\\/")
     script = script.replace("</script", "<\\/script")

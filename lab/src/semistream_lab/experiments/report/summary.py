@@ -80,7 +80,7 @@ def _short(measured: str) -> str:
 
 
 def _impossible(rows: Sequence[Row]) -> str:
-    """Return the failed claims whose figure cannot be right, with the reasons. Each reason is given once."""
+    """Return the failed claims whose figure cannot be right, with the reasons, each given once."""
     where: dict[str, list[str]] = {}
     for name, claim, _ in rows:
         if claim.impossible:

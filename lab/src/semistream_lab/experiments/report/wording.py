@@ -54,7 +54,10 @@ def word_of(claim: Claim, verdict: Verdict) -> str:
 
 
 def second_words(claim: Claim, verdict: Verdict, first: str = "") -> str:
-    """Return the verdict in the second setting; empty if it was not measured. ``first``: a name not to repeat."""
+    """Return the verdict in the second setting; empty if it was not measured.
+
+    ``first``: a name not to repeat.
+    """
     if verdict.tuned is None:
         return ""
     named = "" if claim.second == first else f"{claim.second}, it "
@@ -71,7 +74,10 @@ def _held(verdict: Verdict) -> str:
 
 
 def setup_of(one: Judged) -> str:
-    """Return the setup of an experiment. On a real device this includes the sizes of R and memory used there."""
+    """Return the setup of an experiment.
+
+    On a real device this includes the sizes of R and memory used there.
+    """
     experiment = one.experiment
     text = f"{experiment.figure}. {experiment.setup} {experiment.notes}".strip()
     points = [sample.point for sample, _ in one.outcome.measured()]
@@ -93,7 +99,7 @@ def _range(values: Sequence[int], shown: Callable[[int], str]) -> str:
 
 
 def shown(judged: Sequence[Judged]) -> list[Judged]:
-    """Return the experiments with at least one measurement. Only these are in the report."""
+    """Return the experiments with at least one measurement: only these are in the report."""
     return [one for one in judged if one.outcome.complete or one.outcome.measured()]
 
 

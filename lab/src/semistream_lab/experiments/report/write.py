@@ -99,7 +99,7 @@ def headlines_in_markdown(rows: Sequence[Row]) -> list[str]:
 def markdown(
     judged: Sequence[Judged], environments: Sequence[Record], models_of: str | None = None, rows: Sequence[Row] = ()
 ) -> str:
-    """Return the report as Markdown. It refers to pictures in the same directory."""
+    """Return the report as Markdown, which refers to pictures in the same directory."""
     parts = ["# The papers' experiments", ""]
     if rows:
         parts += headlines_in_markdown(rows)

@@ -127,7 +127,10 @@ def _thresholds() -> Taken:
 
 
 def _raised_by_keys(size: Size, many: list[int]) -> tuple[Sample, ...]:
-    """Return both joins as published. With 10 % memory the paper's whole stream would fit."""
+    """Return both joins as published.
+
+    With 10 % memory the paper's whole stream would fit.
+    """
     if not size.simulated:  # an endless stream: the same points as with equal bytes
         workloads = {count: relation(size, rows_per_key=count) for count in many}
         return tuple(

@@ -56,7 +56,10 @@ def relation(
 
 
 def seek(size: Size, part: float | None = None) -> float:
-    """Return the seconds of a seek. On the simulated disk it is scaled like R, which is ``part`` of the paper's."""
+    """Return the seconds of a seek.
+
+    On the simulated disk it is scaled like R, which is ``part`` of the paper's.
+    """
     return 0.0085 * (part or share(size)) if size.simulated else 0.0085
 
 
