@@ -36,7 +36,7 @@ _ZONED = re.compile(r"(Z|:\d\d[+-]\d\d(:?\d\d)?|\.\d+[+-]\d\d(:?\d\d)?)$")
 def moment_of(times: ValidTimes, at: Any) -> int:
     """Return a moment, given as text, a date, a datetime, a number or an Arrow scalar, as a number like R's times.
 
-    A time without a zone is in the zone of R's column.
+    A time without a zone is interpreted in the time zone of R's column.
 
     >>> times = ValidTimes.of(pa.schema({"since": pa.timestamp("s", "Europe/Berlin")}), "since")
     >>> moment_of(times, "2026-01-01"), moment_of(times, "2026-01-01T00:00:00+01:00")
