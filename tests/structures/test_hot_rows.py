@@ -212,6 +212,19 @@ def test_a_few_new_keys_do_not_tell_how_many_are_to_come():
     arena.check()
 
 
+def test_a_search_makes_room_for_later_calls():
+    arena, numbers = HotRows(RowCodec(FIXED), 8192, 8192), np.empty(8192, np.int32)
+    arena.number(np.arange(8192), np.ones(8192, bool), numbers)
+    arena.unpin()
+    evicted = []
+    for new in range(10**6, 10**6 + 30):
+        arena.number(np.array([new]), np.ones(1, bool), numbers[:1])
+        arena.unpin()
+        evicted.append(arena.evictions)
+    assert evicted == [8192 // 256] * 30
+    arena.check()
+
+
 def test_of_keys_that_are_all_asked_for_the_last_go():
     arena = HotRows(RowCodec(FIXED), 320, 320)
     numbers = np.empty(1000, np.int32)

@@ -35,9 +35,10 @@ SKETCH_BYTES = 2
 """Bytes of the sketch for each place of a key."""
 _MANY = 0.18
 """If a larger share of all places is evicted together, rebuilding the table is faster than erasing each entry."""
+_LEAST_PART = 256
+"""Evict at least 1/256 of all: each search for the least frequent keys passes over all of them."""
 _AT_ONCE, _TOLD_BY = 2048, 1024
-"""Rows to evict together: this takes no longer than reading some pages. Minimum keys to extrapolate from: in a smaller
-sample, too many keys are new."""
+"""Rows to evict together: this takes no longer than reading some pages. Minimum keys to extrapolate from."""
 
 
 class HotRows:
@@ -184,7 +185,8 @@ class HotRows:
     def expect(self, rows: int) -> None:
         """Choose the keys to evict for ``rows`` new rows; they are evicted in steps as the rows are added."""
         lacking = rows - (self.capacity - len(self))
-        self._plan = going.plan_going(self._t, 0, lacking, self.unique) if lacking > 0 else None
+        least = self.capacity // _LEAST_PART
+        self._plan = going.plan_going(self._t, 0, max(lacking, least), self.unique) if lacking > 0 else None
 
     def attach(self, numbers: Slots, rows: Rows) -> bool:
         """Append ``rows[i]`` to the key of ``numbers[i]``; rows of a key must be adjacent, in R's order.
@@ -295,7 +297,7 @@ class HotRows:
         while left:
             lacking = int(self._look_ahead(keys[:ahead], valid[:ahead], room[:ahead]))
             later = min(lacking * coming * 3 // (4 * max(ahead, _TOLD_BY)), self.keys // 4)  # later keys repeat more
-            self._let_go(max(lacking, min(ahead, self._more)) + later, 0)
+            self._let_go(max(max(lacking, min(ahead, self._more)) + later, self.keys // _LEAST_PART), 0)
             if int(self._t.state[kernels.FREE_KEY]) >= 0:
                 self._more *= 2  # the more new keys have arrived, the more are expected
                 return True
