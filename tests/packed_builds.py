@@ -65,7 +65,7 @@ class _EveryColumn:
         if self._first is None and batch.num_rows:
             self._first = batch.slice(0, 200)
 
-    def choose(self, numbers: Sequence[int], more: bool = False) -> Packing | None:
+    def choose(self, numbers: Sequence[int], more: bool = False, growth: int | None = None) -> Packing | None:
         made = [
             self._packing(field, number)
             for field, number in zip(self._schema, numbers, strict=True)

@@ -133,6 +133,7 @@ _PHRASES = {
     "page_size must": "--page-size must",
     "give a larger page_size": "give a larger --page-size",
     "with a larger page_size": "with a larger --page-size",
+    "or encoding='plain'": "or --encoding plain",
     "repeat this with trust=True": "repeat this with --trust",
     "older_than must": "--older-than must",
     "idle_days must": "--idle-days must",

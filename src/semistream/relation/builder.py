@@ -171,7 +171,7 @@ def build(
     if layouts is None:
         layouts = layouts_before(path, schema or reader.schema, follows)
     choice = EncodingChoice(
-        held, codec, plain=ENCODING in properties,
+        held, codec, page_bytes=page_bytes, plain=ENCODING in properties,
         never=() if times is None else [name for name in (times.valid_from, times.valid_to) if name is not None],
         numbers=layouts.rebuilt(schema or reader.schema).current.numbers,
     )  # fmt: skip

@@ -185,7 +185,7 @@ def test_a_failed_build_leaves_no_relation(
 
 def test_fault_in_the_data_is_told_plainly(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.range(10).selectExpr("id", "repeat('x', 600) AS text")
-    with pytest.raises(RelationBuildError, match=r"a row of R takes 6.. bytes.*give a larger page_size"):
+    with pytest.raises(RelationBuildError, match=r"a row takes 6.. bytes.*give a larger page_size"):
         semistream.spark.build(df, tmp_path / "r", key="id", shards=2, page_size=512)
     assert not (tmp_path / "r").exists()
 

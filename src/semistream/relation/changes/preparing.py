@@ -32,7 +32,7 @@ from semistream.relation.changes.updatable import State, Updatable
 from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.page_index import ClusteredIndex, page_order
 from semistream.relation.pages.page_layout import FIRST, FORMAT, LAST, pack_pages, page_keys, page_rows
-from semistream.relation.pages.stored_rows import roomy_codec
+from semistream.relation.pages.stored_rows import check_row_lengths, roomy_codec
 from semistream.relation.rows.row_cells import Rows
 from semistream.relation.rows.row_gather import RowGather
 from semistream.relation.rows.selection import keep_rows, take_rows
@@ -122,7 +122,8 @@ def _patch_shard(
         dead[dead] = _true_keys(relation, frames, keys[dead], starts[dead], changes)
     new_rows = changes.rows.select(relation.codec.schema.names)
     encoded = roomy_codec(relation.codec).encode(new_rows)  # the same bytes as of R's own types
-    _check_width(relation, encoded.lengths)
+    remedy = "build the relation again with a larger page_size"
+    check_row_lengths(relation.codec, relation.layout, new_rows, encoded.lengths, remedy)
     place = np.minimum(begin, max(ids.size - 1, 0))[np.searchsorted(changes.keys, changes.row_keys)]
     row_group = group_of[np.searchsorted(touched, place)] if touched.size else np.zeros(place.size, np.int64)
     groups = int(group_of[-1]) + 1 if group_of.size else int(place.size > 0)
@@ -195,13 +196,4 @@ def _check_grown(relation: Updatable, lengths: Ints) -> None:
         raise RelationBuildError(
             f"a row in the pages of the update takes {longest:,} bytes since columns were added, but a page holds rows "
             f"of at most {most:,} bytes; build the relation again with a larger page_size"
-        )
-
-
-def _check_width(relation: Updatable, lengths: Ints) -> None:
-    longest, most = int(lengths.max(initial=0)), relation.layout.largest_row()
-    if longest > most:
-        raise RelationBuildError(
-            f"a row of the update takes {longest:,} bytes, but a page holds rows of at most {most:,} bytes; "
-            "build the relation again with a larger page_size"
         )

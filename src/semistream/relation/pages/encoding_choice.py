@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.pages.page_layout import PageLayout
 from semistream.relation.pages.stored_rows import rows_codec, stored_schema
 from semistream.relation.rows.packed.packing import Packing
 from semistream.relation.rows.packed.packing_choice import PackingChoice
@@ -34,6 +35,8 @@ class EncodingChoice:
     ----------
     schema, key
         R's columns, as the rows that are added have them, and its key.
+    page_bytes
+        The page size. Packing never makes a row that was added too long for a page.
     plain
         Whether rows must not be packed.
     numbers
@@ -45,8 +48,8 @@ class EncodingChoice:
     """
 
     def __init__(
-        self, schema: pa.Schema, key: KeyCodec, *, plain: bool, numbers: Sequence[int], never: Sequence[str] = (),
-        large: bool = False,
+        self, schema: pa.Schema, key: KeyCodec, *, page_bytes: int, plain: bool, numbers: Sequence[int],
+        never: Sequence[str] = (), large: bool = False,
     ) -> None:  # fmt: skip
         self._schema, self.numbers = schema, tuple(numbers)
         self._stored = stored_schema(schema, key)
@@ -54,6 +57,8 @@ class EncodingChoice:
         self._choice = None if plain or not self._stored.names else PackingChoice(self._stored, never)
         self._first: list[pa.RecordBatch] = []  # rows until there are enough of them for packing
         self._first_bytes = self._first_rows = 0
+        self._longest = 0
+        self._page_bytes = page_bytes
         self._enough = 0 if large else PACKED_FROM
         self.all_added = False
         """Set this once all rows of the build were added. A decision before allows for other values."""
@@ -65,9 +70,11 @@ class EncodingChoice:
         if self._decided or self._choice is None:
             return
         batch = batch.select(self._stored.names)
+        lengths = self._plain_codec.lengths(batch)
+        self._longest = max(self._longest, int(lengths.max(initial=0)))
         if self._first_bytes < self._enough or not self._first_rows:
             per_row = 13 if self._plain_codec.variable else 9  # key, flag and, if rows vary in length, start
-            self._first_bytes += int(self._plain_codec.lengths(batch).sum()) + per_row * batch.num_rows
+            self._first_bytes += int(lengths.sum()) + per_row * batch.num_rows
             self._first_rows += batch.num_rows
             self._first.append(batch)
             if self._first_bytes < self._enough:
@@ -86,7 +93,9 @@ class EncodingChoice:
             if self._choice is not None and self._first_bytes >= self._enough:
                 number_of = dict(zip(self._schema.names, self.numbers, strict=True))
                 stored = [number_of[name] for name in self._stored.names]
-                self._packing = self._choice.choose(stored, more=not self.all_added)
+                head = 13  # packed rows begin with their length, and those of an index have R's key
+                growth = PageLayout(self._page_bytes, 0).largest_row() - self._longest - head
+                self._packing = self._choice.choose(stored, more=not self.all_added, growth=max(0, growth))
             self._choice = None
         return self._packing
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.errors import RelationBuildError
-from semistream.core.units import format_bytes
 from semistream.relation.filters.filter_writer import FilterWriter
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.keys.valid_times import ValidTimes
@@ -25,7 +24,7 @@ from semistream.relation.pages.page_layout import (
     pages_needed,
     set_flags,
 )
-from semistream.relation.pages.stored_rows import rows_codec
+from semistream.relation.pages.stored_rows import check_row_lengths, rows_codec
 from semistream.relation.rows.dictionaries import bytes_with_words
 from semistream.relation.rows.row_codec import RowCodec, Rows
 from semistream.relation.rows.selection import take_rows
@@ -123,7 +122,7 @@ class ShardWriter:
         stride = 0 if codec.variable else codec.stride
         self._layout = PageLayout(self._page_bytes, stride)
         self._room = max(int(self._page_bytes * self._fill), min(self._page_bytes, HEADER + 16 + stride))
-        self._check_width(np.array([stride]))
+        check_row_lengths(codec, self._layout, codec.nulls(1), np.array([stride]), "give a larger page_size")
 
     def write(self, keys: Ints, batch: pa.RecordBatch) -> None:
         """Append rows. A clustered shard needs them in key order."""
@@ -186,8 +185,9 @@ class ShardWriter:
             batch = self._carry[1] if batch is None else pa.concat_batches([self._carry[1], batch])
         if batch is None or keys.size == 0:
             return
-        rows = self._rows_codec.encode(batch.select(self._rows_codec.schema.names))
-        self._check_width(rows.lengths)
+        stored = batch.select(self._rows_codec.schema.names)
+        rows = self._rows_codec.encode(stored)
+        check_row_lengths(self._rows_codec, self._layout, stored, rows.lengths, "give a larger page_size")
         breaks = pages_needed(rows.lengths, self._room, self._layout.stride)
         pages = breaks.size - 1 if last else breaks.size - 2
         end = int(breaks[pages])
@@ -221,14 +221,6 @@ class ShardWriter:
         seal(frames, self._pages, self._seed("pages"))
         self._file.write(frames.reshape(-1).data)
         self._pages += frames.shape[0]
-
-    def _check_width(self, lengths: Ints) -> None:
-        longest = int(lengths.max(initial=0))
-        if longest > self._layout.largest_row():
-            raise RelationBuildError(
-                f"a row of R takes {longest:,} bytes, but a page of {format_bytes(self._layout.frame_bytes)} "
-                f"holds rows of at most {self._layout.largest_row():,} bytes; give a larger page_size"
-            )
 
     def _check_order(self, keys: Ints, batch: pa.RecordBatch) -> None:
         same = np.flatnonzero(keys[1:] == keys[:-1])

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from semistream.core.arrays import Ints
+from semistream.core.errors import RelationBuildError
+from semistream.core.units import format_bytes
 from semistream.relation.keys.key_codec import KeyCodec
+from semistream.relation.pages.page_layout import PageLayout
 from semistream.relation.rows.dictionaries import roomy_schema
 from semistream.relation.rows.fitting import as_type
 from semistream.relation.rows.packed.packing import Packing
@@ -18,7 +21,7 @@ from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.storage.row_layouts import RowLayout
 
-__all__ = ["codec_of", "roomy_codec", "row_format", "rows_codec", "stored_schema", "whole_rows"]
+__all__ = ["check_row_lengths", "codec_of", "roomy_codec", "row_format", "rows_codec", "stored_schema", "whole_rows"]
 
 
 def stored_schema(schema: pa.Schema, key: KeyCodec) -> pa.Schema:
@@ -67,6 +70,22 @@ def codec_of(manifest: Manifest, layout: RowLayout | None = None, *, key: KeyCod
     """
     layout = manifest.row_layouts.current if layout is None else layout
     return rows_codec(layout.schema, manifest.codec if key is None else key, manifest.packing, layout.numbers)
+
+
+def check_row_lengths(codec: RowCodec, layout: PageLayout, rows: pa.RecordBatch, lengths: Ints, remedy: str) -> None:
+    """Raise unless each row, which takes ``lengths`` bytes with a codec, fits into a page."""
+    longest = int(lengths.max(initial=0))
+    if longest <= layout.largest_row():
+        return
+    if codec.packings:
+        plain = RowCodec(codec.schema)
+        unpacked = int(plain.lengths(rows.slice(int(lengths.argmax()), 1))[0])
+        if unpacked <= PageLayout(layout.frame_bytes, 0 if plain.variable else unpacked).largest_row():
+            remedy += f", or encoding='plain', in which this row takes {unpacked:,} bytes"
+    raise RelationBuildError(
+        f"a row takes {longest:,} bytes, but a page of {format_bytes(layout.frame_bytes)} holds rows of at most "
+        f"{layout.largest_row():,} bytes; {remedy}"
+    )
 
 
 def row_format(codec: RowCodec, packing: Packing | None) -> str:

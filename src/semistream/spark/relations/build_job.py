@@ -136,7 +136,8 @@ def build(
     named = (None, None) if times is None else (times.valid_from, times.valid_to)
     with building(path, overwrite=overwrite) as writer:
         choice = sampled_choice(
-            df, schema, codec, plain=encoding == "plain", never=[name for name in named if name is not None],
+            df, schema, codec, page_bytes=page_bytes, plain=encoding == "plain",
+            never=[name for name in named if name is not None],
             numbers=layouts_before(path, schema).rebuilt(schema).current.numbers,
         )  # fmt: skip
         packing, numbers = choice.packing, choice.numbers

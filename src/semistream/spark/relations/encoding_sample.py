@@ -29,17 +29,26 @@ _SAMPLE_ARROW = pa.schema({"whole": pa.bool_(), "rows": pa.binary()})
 
 
 def sampled_choice(
-    df: DataFrame, schema: pa.Schema, key: KeyCodec, *, plain: bool, numbers: Sequence[int], never: Sequence[str]
+    df: DataFrame,
+    schema: pa.Schema,
+    key: KeyCodec,
+    *,
+    page_bytes: int,
+    plain: bool,
+    numbers: Sequence[int],
+    never: Sequence[str],
 ) -> EncodingChoice:
     """Return how rows are encoded.
 
     This runs a job, unless Spark knows that there are few rows. For the parameters see `EncodingChoice`.
     """
     if plain or _estimated_bytes(df) < encoding_choice.PACKED_FROM // _UNCOMPRESSED:
-        return EncodingChoice(schema, key, plain=True, numbers=numbers)
+        return EncodingChoice(schema, key, page_bytes=page_bytes, plain=True, numbers=numbers)
     samples = positional(df).mapInArrow(_FirstRows(schema), _SAMPLE).limit(_PARTITIONS).collect()
     all_seen = len(samples) < _PARTITIONS and all(sample.whole for sample in samples)
-    choice = EncodingChoice(schema, key, plain=False, numbers=numbers, never=never, large=not all_seen)
+    choice = EncodingChoice(
+        schema, key, page_bytes=page_bytes, plain=False, numbers=numbers, never=never, large=not all_seen
+    )
     for sample in samples:
         with pa.ipc.open_stream(pa.py_buffer(sample.rows)) as reader:
             for batch in reader:

@@ -53,6 +53,39 @@ def column(array: pa.Array) -> ColumnPacking | None:
     return packing.by_number.get(0)
 
 
+def rare_values(seed: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return rows that pack well, and rows of the same schema whose values none of their packings expects."""
+    rng = np.random.default_rng(seed)
+    usual, rare, count = {}, {}, 400
+    for number in range(int(rng.integers(1, 12))):
+        name, way = f"c{number}", int(rng.integers(6))
+        if way < 4:
+            kind = (pa.int16(), pa.int32(), pa.int64(), pa.decimal128(30, 2))[way]
+            most = (1 << 15, 1 << 31, 1 << 62, 10**28)[way] - 1
+            values = rng.integers(0, int(rng.choice([1, 5, 300])), count).tolist()
+            usual[name], rare[name] = (pa.array(some, pa.int64()).cast(kind) if way < 3 else pa.array(
+                [decimal.Decimal(one) for one in some], kind) for some in (values, [-most // 2] * 50))  # fmt: skip
+        else:
+            words = [f"the usual text {i % int(rng.choice([1, 40, 4000]))}" for i in rng.permutation(count)]
+            usual[name] = pa.array(words)
+            rare[name] = pa.array(["".join(map(chr, rng.integers(33, 300, rng.integers(0, 40)))) for _ in range(50)])
+    return pa.record_batch(usual), pa.record_batch(rare)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_row_grows_by_more_than_was_allowed(seed: int) -> None:
+    usual, rare = rare_values(seed)
+    numbers, names = range(usual.num_columns), usual.schema.names
+    plain = RowCodec(usual.schema).lengths(rare)
+    for growth in (None, 1000, 40, 20, 7, 0):
+        choice = PackingChoice(usual.schema)
+        choice.add(usual)
+        packing = choice.choose(numbers, growth=growth)
+        if packing is not None and growth is not None:
+            packed = RowCodec(usual.schema, packing.by_name(names, numbers))
+            assert (packed.encode(rare).lengths <= plain + growth + 4).all(), "4 bytes: the length of a packed row"
+
+
 DAY = 86_400_000_000
 CASES: dict[str, tuple[pa.Array, tuple[str, int, int, int]]] = {
     "few numbers": (pa.array(np.arange(ROWS) % 200 + 1000), (OFFSET, 1, 1000, 1)),

@@ -20,7 +20,7 @@ from semistream.relation.rows.packed.packing import (
     ColumnPacking,
     family,
 )
-from semistream.relation.rows.packed.symbol_table import SymbolTable
+from semistream.relation.rows.packed.symbol_table import TEXT_GROWTH, SymbolTable
 from semistream.relation.rows.row_cells import Cells, null_mask
 from semistream.relation.rows.row_columns import BytesColumn
 
@@ -39,6 +39,14 @@ class Choice(NamedTuple):
     packing: ColumnPacking
     saved: float
     """Mean bytes that it saves in each row."""
+
+    def growth(self, type_: pa.DataType) -> int:
+        """Return the most bytes by which it can make a row longer: those of an escaped value, or of other text."""
+        width = self.packing.width
+        if self.packing.family != "bytes":
+            plain = NumberValues(type_.value_type if pa.types.is_dictionary(type_) else type_).bytes
+            return width + ENTRY + max(8, plain) - plain
+        return width + (TEXT_GROWTH if self.packing.kind == SYMBOLS else ENTRY) - _END
 
 
 def choices(number: int, sample: pa.Array, distinct: pa.Array | None, more: bool) -> tuple[Choice, ...]:

@@ -26,7 +26,7 @@ from semistream.relation.rows.packed.packed_values import (
 )
 from semistream.relation.rows.packed.packing import CONSTANT, DICTIONARY, OFFSET, SYMBOLS, ColumnPacking
 from semistream.relation.rows.packed.symbol_kernels import decompress_cells, decompressed_lengths
-from semistream.relation.rows.packed.symbol_table import SymbolTable
+from semistream.relation.rows.packed.symbol_table import TEXT_GROWTH, SymbolTable
 from semistream.relation.rows.row_cells import VARIABLE, Cells, Column, Mask, null_mask
 from semistream.relation.rows.row_columns import BytesColumn
 from semistream.relation.rows.row_encoded import DictionaryColumn
@@ -232,7 +232,7 @@ class CellColumn(PackedColumn):
         if self._symbols is not None:
             values, begins, lengths = self._symbols.compressed(cells)
             # Text without any symbol would take two bytes per byte.
-            long = (lengths >= self._limit) | (lengths > cells.lengths + 8)
+            long = (lengths >= self._limit) | (lengths > cells.lengths + TEXT_GROWTH)
         rows = np.flatnonzero(long)
         if rows.size:
             lengths = np.where(long, 0, lengths)

@@ -7,7 +7,7 @@ bytes, but are not lost.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -76,10 +76,11 @@ class PackingChoice:
         while self._too_large():
             self._halve()
 
-    def choose(self, numbers: Sequence[int], more: bool = False) -> Packing | None:
+    def choose(self, numbers: Sequence[int], more: bool = False, growth: int | None = None) -> Packing | None:
         """Return how to pack the columns with these numbers, in the schema's order; None if it saves too little.
 
         ``more`` means that R will get more rows of the same kind. Some of them will have values that were not added.
+        ``growth`` is the most bytes by which packing may make a row longer, by default any number.
         """
         rows = sum(part.num_rows for part in self._sample)
         if not rows:
@@ -92,7 +93,8 @@ class PackingChoice:
                 distinct = self._distinct.get(name)
                 values = None if distinct is None else distinct.values
                 found.append(choices(number, sample.column(name), values, more))
-        packing = Packing(tuple(_within(found, 0 if more else self._rows)))
+        types = dict(zip(numbers, self._schema.types, strict=True))
+        packing = Packing(tuple(_within(found, types, 0 if more else self._rows, growth)))
         chosen = {
             name: packing.by_number[number]
             for number, name in zip(numbers, self._schema.names, strict=True)
@@ -138,21 +140,24 @@ def _mean_bytes(sample: pa.RecordBatch, packings: dict[str, ColumnPacking]) -> f
     return float(codec.lengths(sample).mean()) + _PAGE_BYTES[0 if codec.variable else 1]
 
 
-def _within(found: Sequence[tuple[Choice, ...]], rows: int) -> list[ColumnPacking]:
-    """Return the best choice for each column; the columns that save most get their tables first.
+def _within(
+    found: Sequence[tuple[Choice, ...]], types: Mapping[int, pa.DataType], rows: int, growth: int | None
+) -> list[ColumnPacking]:
+    """Return the best choice for each column; the columns that save most come first.
 
     All tables together take at most `_TABLE_BYTES`. A table must be smaller than what it saves in ``rows`` rows, unless
-    their number is unknown (0).
+    their number is unknown (0). All columns together make a row longer by at most ``growth`` bytes.
     """
     ranked = []
     for alternatives in found:
         saved = [one.saved - (one.packing.stored_bytes / rows if rows else 0.0) for one in alternatives]
         ranked.append(sorted(zip(saved, alternatives, strict=True), key=lambda one: -one[0]))
-    left, packed = _TABLE_BYTES, []
+    left, room, packed = _TABLE_BYTES, growth or 0, []
     for best in sorted(ranked, key=lambda some: -some[0][0]):
         for gain, choice in best:
-            if gain > 0 and choice.packing.nbytes <= left:
-                left -= choice.packing.nbytes
+            grows = choice.growth(types[choice.packing.number]) if growth is not None else 0
+            if gain > 0 and choice.packing.nbytes <= left and grows <= room:
+                left, room = left - choice.packing.nbytes, room - grows
                 packed.append(choice.packing)
                 break
     return packed

@@ -16,7 +16,10 @@ from semistream.core.compiled import frozen
 from semistream.relation.rows.packed.symbol_kernels import BUCKETS, SPREAD, compress_cells, count_symbols
 from semistream.relation.rows.row_cells import Cells
 
-__all__ = ["SymbolTable"]
+__all__ = ["TEXT_GROWTH", "SymbolTable"]
+
+TEXT_GROWTH = 8
+"""Bytes by which a compressed cell may be longer than its text; other text is escaped."""
 
 _WORD = 8
 _MOST = 255  # maximum symbols; code 255 marks a byte without a symbol
