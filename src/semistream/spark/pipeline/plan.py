@@ -16,13 +16,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from semistream.core.units import memory_bytes, parse_bytes, whole_relation
+from semistream.core.units import memory_bytes, parse_bytes
 from semistream.joins import How
 from semistream.joins.interface.conditions import ConditionName
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import StorePath
+from semistream.spark.joining.join_plan import ALGORITHM
 from semistream.spark.joining.missing import After, OnMissing
+from semistream.spark.joining.star.star_budget import Use, shares
 from semistream.spark.pipeline.document import Place
 from semistream.spark.pipeline.follow_reading import FollowPlan
 
@@ -110,6 +112,13 @@ class JoinPlan:
         return found if self.by is None else found.in_order_of(self.by, self.relation)
 
     @property
+    def use(self) -> Use:
+        """How this join uses its relation."""
+        default = self.algorithm in (None, ALGORITHM) and not self.options and self.by is None
+        held = default and self.on_missing != "park" and not (self.as_of is not None and self.condition != "equal")
+        return Use(self.relation, held, self.as_of is not None)
+
+    @property
     def has_dead_letters(self) -> bool:
         """Whether rows without a match become dead letters, immediately or after they were parked."""
         return "dead_letter" in (self.on_missing, self.after_park)
@@ -175,8 +184,9 @@ class PipelinePlan:
 def with_budgets(joins: Sequence[JoinPlan], memory: int | None, sizes: Mapping[Place, Manifest]) -> list[JoinPlan]:
     """Return the joins, each with its budget; raise `ValueError` if those in the file exceed ``memory``.
 
-    A small relation gets enough of the pipeline's memory to be held whole. The rest is divided by size. If the
-    memory is not enough for that, budgets given as shares of R are exact.
+    What the file leaves open is divided as `semistream.enrich` divides it: small relations get enough to be held whole,
+    and the cost model divides the rest among large ones. A relation that is held for several joins counts once. If the
+    memory is not enough for small relations whose budget is a share of R, these shares are exact.
     """
     if memory is None:
         return list(joins)
@@ -190,12 +200,8 @@ def with_budgets(joins: Sequence[JoinPlan], memory: int | None, sizes: Mapping[P
             f"memory is {memory:,} B, but the joins' budgets add up to {own:,} B; give more, or give them less"
         )
     open_ones = [plan for plan in joins if plan.memory is None]
-    free = memory - own
-    each = free // max(1, len(open_ones))
-    least = {plan.place: min(each, whole_relation(*_size(sizes[plan.place]))) for plan in open_ones}
-    rest, total = free - sum(least.values()), sum(sizes[plan.place].nbytes for plan in open_ones)
-    parts = {place: bytes_ + rest * sizes[place].nbytes // total for place, bytes_ in least.items()}
-    return [replace(plan, memory=(owns | parts)[plan.place]) for plan in joins]
+    parts = shares(memory - own, [plan.use for plan in open_ones]) if open_ones else {}
+    return [replace(plan, memory=owns.get(plan.place) or parts.get(plan.relation, 0)) for plan in joins]
 
 
 def _size(manifest: Manifest) -> tuple[int, int]:

@@ -16,7 +16,7 @@ import semistream
 from semistream.core.errors import BudgetTooSmallError, UnsupportedJoinError
 from semistream.spark.joining.held.image import RESULT_ROOM
 from semistream.spark.joining.join_plan import plan_join
-from semistream.spark.joining.star import enrichment
+from semistream.spark.joining.star import star_budget
 from semistream.spark.joining.star.star_budget import Need, need_of, split
 
 MB = 1_000_000
@@ -69,7 +69,7 @@ def test_a_share_never_refuses_small_relations(tmp_path: Path) -> None:
         table = pa.table({"id": range(500), "name": [f"{name} {i}" for i in range(500)]})
         semistream.Relation.build(table, tmp_path / name, key="id").close()
     dimensions = [semistream.dimension(tmp_path / name, on="id") for name in ("stores", "days", "days")]
-    shares = enrichment._shares("5%", dimensions)
+    shares = star_budget.shares("5%", [one.use for one in dimensions])
     assert shares == {one.place: need_of(one.place).whole + RESULT_ROOM for one in dimensions}
 
 
@@ -84,7 +84,9 @@ def test_a_relation_under_two_keys_has_one_share(tmp_path: Path) -> None:
             semistream.dimension(tmp_path / name, on="buyer"),
             semistream.dimension(tmp_path / name, on="seller", **second),
         ]  # fmt: skip
-        return {place.name: nbytes for place, nbytes in enrichment._shares(memory, dimensions).items()}
+        return {
+            place.name: nbytes for place, nbytes in star_budget.shares(memory, [one.use for one in dimensions]).items()
+        }
 
     assert need_of((tmp_path / "users").absolute()).whole < MB
     assert shares(MB) == {"users": need_of((tmp_path / "users").absolute()).whole}, "both use one copy"

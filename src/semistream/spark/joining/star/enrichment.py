@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
 
@@ -14,16 +13,14 @@ from pyspark.sql import DataFrame, Observation
 
 from semistream.core.arguments import listed
 from semistream.core.errors import UnsupportedJoinError
-from semistream.core.units import is_share, parse_bytes
 from semistream.joins import How
 from semistream.joins.interface.conditions import ConditionName
 from semistream.relation.relation import Relation
 from semistream.relation.storage.secondary_index import Columns
 from semistream.relation.stores.store_path import Place, place_of
-from semistream.spark.joining.held.image import RESULT_ROOM
 from semistream.spark.joining.join_plan import ALGORITHM, plan_join
 from semistream.spark.joining.missing import After, OnMissing
-from semistream.spark.joining.star.star_budget import Need, need_of, split
+from semistream.spark.joining.star.star_budget import Use, shares
 from semistream.spark.joining.stream_join import joined
 
 __all__ = ["Dimension", "dimension", "enrich"]
@@ -58,18 +55,20 @@ class Dimension:
             return self.relation.manifest.by
         return cast("Columns | None", self.settings.get("by"))
 
-    def shares_image(self, need: Need) -> bool:
-        """Return whether this dimension uses the same copy of R as others with R, if R fits into its memory."""
+    @property
+    def use(self) -> Use:
+        """How this dimension uses its relation."""
         given = self.settings
-        one_answer = need.unique if given.get("as_of") is None else given.get("condition", "equal") == "equal"
-        return (
-            one_answer
+        dated = given.get("as_of") is not None
+        held = (
+            not (dated and given.get("condition", "equal") != "equal")
             and given.get("hold") is not False
-            and given.get("warm", True)
+            and bool(given.get("warm", True))
             and given.get("on_missing") != "park"
             and given.get("algorithm", ALGORITHM) == ALGORITHM
             and given.keys() <= _PARAMETERS  # others are options of the algorithm
         )
+        return Use(self.place, held, dated)
 
 
 def dimension(
@@ -157,33 +156,10 @@ def enrich(stream: DataFrame, dimensions: Sequence[Dimension], *, memory: int | 
                 f"the memory of enrich is divided among relations in the order of their keys; give the dimension by "
                 f"{', '.join(listed(by))} of {one.place} its own memory="
             )
-    shares = {} if memory is None else _shares(memory, [one for one in given if one.memory is None])
+    parts = {} if memory is None else shares(memory, [one.use for one in given if one.memory is None])
     frame = stream
     for one in given:
-        budget = shares.get(one.place) if one.memory is None else one.memory
+        budget = parts.get(one.place) if one.memory is None else one.memory
         settings = one.settings if budget is None else {**one.settings, "memory": budget}
         frame = joined(plan_join(frame, one.relation, **settings))
     return frame
-
-
-def _shares(memory: int | float | str, dimensions: Sequence[Dimension]) -> dict[Place, int]:
-    """Return the bytes for each dimension with a relation.
-
-    Dimensions with the same relation share one copy of it if it is held whole. Otherwise each has a cache of its own,
-    in an equal part of the relation's bytes.
-    """
-    uses = Counter(one.place for one in dimensions)
-    needs = {place: need_of(place) for place in uses}
-    total = parse_bytes(memory, of=sum(need.nbytes for need in needs.values()))
-    small = {place: need.whole + RESULT_ROOM for place, need in needs.items() if need.small and is_share(memory)}
-    alone = {one.place for one in dimensions if not one.shares_image(needs[one.place])}
-    rest = [
-        replace(need, whole=need.whole * uses[place]) if place in alone else need
-        for place, need in needs.items()
-        if place not in small
-    ]
-    found = split(max(total - sum(small.values()), total // 2, 1) if small else total, rest)
-    return small | {
-        place: nbytes if nbytes >= needs[place].whole and place not in alone else max(1, nbytes // uses[place])
-        for place, nbytes in found.items()
-    }

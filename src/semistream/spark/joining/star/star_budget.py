@@ -7,20 +7,21 @@ relation whose join gains most by the cost model: the one for which it saves the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from semistream.core.errors import BudgetTooSmallError
-from semistream.core.units import SMALL_RELATION
+from semistream.core.units import SMALL_RELATION, is_share, parse_bytes
 from semistream.costs import costs_of
 from semistream.relation.relation import Relation
 from semistream.relation.relation_files import bytes_in_memory
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.stores.store_path import Place
-from semistream.spark.joining.held.image import MOST_HELD, room_for
+from semistream.spark.joining.held.image import MOST_HELD, RESULT_ROOM, room_for
 from semistream.tuner import best_split, describe
 
-__all__ = ["Need", "need_of", "split"]
+__all__ = ["Need", "Use", "need_of", "shares", "split"]
 
 _STEPS = 16
 """Number of steps in which memory is divided among large relations."""
@@ -44,6 +45,44 @@ class Need:
     def small(self) -> bool:
         """Whether the relation is held whole if the budget is a share of the relations, however small the share."""
         return self.nbytes <= SMALL_RELATION
+
+
+@dataclass(frozen=True)
+class Use:
+    """A join with a relation of a star."""
+
+    place: Place
+    held: bool = True
+    """Whether the join can use the copy of a relation that is held whole, if the relation has one row per key."""
+    dated: bool = False
+    """Whether the join asks for one of several rows per key, the one that was valid at a time."""
+
+    def shares_image(self, need: Need) -> bool:
+        """Return whether this join uses the same copy of R as others with R, if R fits into its memory."""
+        return self.held and (need.unique or self.dated)
+
+
+def shares(memory: int | float | str, uses: Sequence[Use]) -> dict[Place, int]:
+    """Return the bytes of ``memory`` for each join with a relation.
+
+    Joins with the same relation share one copy of it if it is held whole. Otherwise each has a cache of its own, in an
+    equal part of the relation's bytes.
+    """
+    count = Counter(use.place for use in uses)
+    needs = {place: need_of(place) for place in count}
+    total = parse_bytes(memory, of=sum(need.nbytes for need in needs.values()))
+    small = {place: need.whole + RESULT_ROOM for place, need in needs.items() if need.small and is_share(memory)}
+    alone = {use.place for use in uses if not use.shares_image(needs[use.place])}
+    rest = [
+        replace(need, whole=need.whole * count[place]) if place in alone else need
+        for place, need in needs.items()
+        if place not in small
+    ]
+    found = split(max(total - sum(small.values()), total // 2, 1) if small else total, rest)
+    return small | {
+        place: nbytes if nbytes >= needs[place].whole and place not in alone else max(1, nbytes // count[place])
+        for place, nbytes in found.items()
+    }
 
 
 def need_of(path: Place) -> Need:
