@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from packed_builds import builds_as_released
 from s3_server import S3Server
 from semistream.cli import app
 
@@ -30,6 +31,27 @@ def test_a_store_is_measured_beside_a_directory(s3: S3Server, tmp_path: Path) ->
     assert "÷ needed" in shown
     assert "…" not in shown, "80 columns are enough"
     assert [request for request in s3.requests if request[0] in ("PUT", "POST")] == put, "R is there"
+
+
+def test_a_quarter_of_the_unpacked_bytes_holds_most_of_a_packed_relation(s3: S3Server, tmp_path: Path) -> None:
+    given = ["bench", "store", "s3://bucket/bench", "--layout", "catalogue", "--rows", "30000", "--batch", "2000"]
+    given += [
+        "--batches",
+        "3",
+        "--warm-up",
+        "8",
+        "--memory",
+        "1MB",
+        "--dir",
+        str(tmp_path),
+        "--tier",
+        "a quarter",
+        "--json",
+    ]
+    with builds_as_released():
+        found = json.loads(CliRunner().invoke(app, given).stdout)
+    quarter = found["places"]["a quarter"]
+    assert 0.5 * quarter["pages"] < quarter["local_pages"], "with packed bytes it would be a quarter of the pages"
 
 
 @pytest.mark.parametrize(

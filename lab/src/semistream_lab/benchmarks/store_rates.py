@@ -27,13 +27,14 @@ from semistream.core.units import format_bytes, parse_bytes
 from semistream.joins import Join, create
 from semistream.relation.relation import Relation
 from semistream.relation.stores.store_path import Place, StorePath, place_of
+from semistream.tuner.packing_gain import plain_pages
 from semistream_lab.benchmarks.join_rates import BenchError, Note, RateSpec, code_version
 
 __all__ = ["DIRECTORY", "TIERS", "bench_store", "upload"]
 
 DIRECTORY = "a directory"
 TIERS = {"all": "150%", "a quarter": "25%", "nothing": None}
-"""Size of the local tier by name, as a share of R; None is no tier."""
+"""Size of the local tier by name, as a share of R's bytes if its columns were not packed; None is no tier."""
 _AT_ONCE = 2048
 _PASSES = 20
 _PLACE, _SIZE = "SEMISTREAM_LOCAL_DIR", "SEMISTREAM_LOCAL"
@@ -86,7 +87,7 @@ def bench_store(
         for number, name in enumerate(tiers or TIERS):
             note(f"opening R, of which {name} is here", 0)
             with _tier(scratch / f"tier-{number}", stack):
-                joins[name] = _opened(spec, place, TIERS[name], stack)
+                joins[name] = _opened(spec, place, _tier_bytes(path, TIERS[name]), stack)
                 if name == "all":
                     _read_all(joins[name].relation)
         seconds: dict[str, list[float]] = {name: [] for name in joins}
@@ -113,7 +114,15 @@ def bench_store(
     }  # fmt: skip
 
 
-def _opened(spec: RateSpec, place: Place, local: str | None, stack: ExitStack) -> Join:
+def _tier_bytes(path: Path, share: str | None) -> int | None:
+    if share is None:
+        return None
+    with Relation.open(path) as relation:
+        pages = plain_pages(relation)
+        return parse_bytes(share, of=relation.nbytes if pages is None else pages * relation.page_bytes)
+
+
+def _opened(spec: RateSpec, place: Place, local: int | None, stack: ExitStack) -> Join:
     relation = stack.enter_context(Relation.open(place, local=local))
     workload = spec.workload()
     return create(

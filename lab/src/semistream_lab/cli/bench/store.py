@@ -11,7 +11,7 @@ from rich.table import Table
 
 from semistream.cli.console import errors, out, print_json, progress, step
 from semistream.core.units import format_bytes, format_count
-from semistream_lab.cli.bench.options import Directory, Output, cache_directory, store_result
+from semistream_lab.cli.bench.options import LAYOUT_HELP, Directory, Output, cache_directory, store_result
 
 __all__ = ["place_table", "store"]
 
@@ -21,6 +21,7 @@ def store(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: all times and counts.")] = False,
     rows: Annotated[int, typer.Option(help="Rows of R.")] = 10_000_000,
     row_bytes: Annotated[int, typer.Option(help="Bytes per row of R.")] = 120,
+    layout: Annotated[str, typer.Option(help=LAYOUT_HELP)] = "random",
     memory: Annotated[str, typer.Option(help="Budget of the join: bytes, or a share of R.")] = "5%",
     batch: Annotated[int, typer.Option(help="Stream tuples per batch; each batch is drained.")] = 100_000,
     batches: Annotated[int, typer.Option(help="Measured batches; their median is compared.")] = 5,
@@ -28,7 +29,9 @@ def store(
     algorithm: Annotated[str, typer.Option(help="The join.")] = "adaptivejoin",
     tier: Annotated[
         list[str] | None,
-        typer.Option(help="Share of R kept on this machine: all, a quarter, nothing; repeatable. Default: all three."),
+        typer.Option(
+            help="Share of R's unpacked bytes kept on this machine: all, a quarter, nothing; repeatable. Default: all."
+        ),
     ] = None,
     directory: Directory = None,
     output: Output = None,
@@ -36,13 +39,14 @@ def store(
     """Compare a join whose R is in an object store with the same join on a local R, in one run."""
     from semistream_lab.benchmarks.join_rates import RateSpec, prepare_relation
     from semistream_lab.benchmarks.store_rates import TIERS, bench_store
+    from semistream_lab.workloads import masters
 
     unknown = sorted(set(tier or ()) - set(TIERS))
     if unknown:
         raise ValueError(f"--tier {unknown[0]!r} is unknown; give one of: {', '.join(TIERS)}")
     spec = RateSpec(
         rows=rows, row_bytes=row_bytes, memory=memory, batch_rows=batch, batches=batches, warm_up=warm_up,
-        only=(algorithm,),
+        only=(algorithm,), layout=masters.layout(layout),
     )  # fmt: skip
     place = directory or cache_directory() / "bench"
     with progress() as bars:
