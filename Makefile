@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo quick test test-all test-long spark-versions spark-version-today this-python bounds bounds-all soak kills large lint clean
+.PHONY: help demo quick test test-all test-long spark-versions spark-version-today this-python bounds bounds-all soak histories kills large lint clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make this-python  the same on the installed PySpark, and make quick: for another Python, PYTHON= and VENV="
 	@echo "make bounds  kernels that check bounds: structures, each join, some model and fuzz; bounds-all takes longer"
 	@echo "make soak    model and fuzz for hours: STEPS, TUPLES, SEED"
+	@echo "make histories  HISTORIES of Delta and Iceberg tables at random, followed and compared: SEED, SECONDS"
 	@echo "make kills   KILLS on a cluster, and of a driver whose relation changes as a stream: SEED"
 	@echo "make large   ten million rows in one micro-batch, into each sink: ROWS"
 	@echo "make lint    ruff, mypy --strict, import layers"
@@ -67,6 +68,11 @@ SEED ?= 1
 soak: $(STAMP)
 	$(BIN)/python tests/model/soak.py --steps $(STEPS) --seed $(SEED)
 	$(BIN)/python tests/differential/soak.py --tuples $(TUPLES) --seed $(SEED)
+
+# SECONDS: start no history after so many.
+HISTORIES ?= 1000
+histories: $(STAMP)
+	$(BIN)/python tests/relation/followed/histories_soak.py --histories $(HISTORIES) --seed $(SEED) $(if $(SECONDS),--seconds $(SECONDS))
 
 KILLS ?= 20
 kills: $(STAMP)

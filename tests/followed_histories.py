@@ -33,6 +33,8 @@ class History(ABC):
         self.root, self.chance = root, random.Random(seed)
         self.columns: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string(), "price": pa.float64()}
         self.added = 0
+        self.compactions: list[str] = []
+        """Commits that change no row."""
         self.create(self.some(self.chance.sample(range(KEYS), 60)))
 
     @abstractmethod
@@ -150,7 +152,10 @@ class DeltaHistory(History):
         write_deltalake(self.path, rows, mode="overwrite")
 
     def optimize(self) -> None:
+        before = self.table().version()
         self.table().optimize.compact()
+        if (made := self.table().version()) != before:
+            self.compactions.append(str(made))
 
     def add_column(self) -> None:
         from deltalake import write_deltalake
@@ -186,7 +191,11 @@ class IcebergHistory(History):
         }  # fmt: skip
         self.catalog = load_catalog("test", **self.options)
         self.catalog.create_namespace("shop")
-        self.table = self.catalog.create_table("shop.products", schema=rows.schema)
+        merged = self.chance.choice(["true", "false"])  # manifests of several snapshots become one
+        self.table = self.catalog.create_table(
+            "shop.products", schema=rows.schema,
+            properties={"commit.manifest-merge.enabled": merged, "commit.manifest.min-count-to-merge": "3"},
+        )  # fmt: skip
         self.table.append(rows)
 
     def follower(self, path: Path, **options: Any) -> Follower:
@@ -200,7 +209,7 @@ class IcebergHistory(History):
     @property
     def changes(self) -> list[Callable[[], None]]:
         return [
-            self.append, self.upsert, self.delete, self.overwrite, self.add_column, self.drop_column,
+            self.append, self.upsert, self.delete, self.overwrite, self.compact, self.add_column, self.drop_column,
             self.rename_column, self.widen_column, self.replace_column,
         ]  # fmt: skip
 
@@ -217,6 +226,15 @@ class IcebergHistory(History):
 
         if keys := self.few():
             self.table.delete(In("id", keys))
+
+    def compact(self) -> None:
+        """Move the rows of some files, or of none, to one or two others."""
+        from iceberg_writing import compact_files, files_of
+
+        files = files_of(self.table)
+        some = self.chance.sample(files, self.chance.randrange(len(files) + 1))
+        compact_files(self.table, some, self.chance.choice([1, 2]))
+        self.compactions.append(str(self.table.current_snapshot().snapshot_id))
 
     def overwrite(self) -> None:
         self.table.overwrite(self.some(self.chance.sample(range(KEYS), 50)))
@@ -324,4 +342,7 @@ def run_history(root: Path, kind: str, seed: int, changes: int = 6) -> tuple[lis
     assert len(set(commits)) == len(commits), "a commit was applied twice"
     wanted = history.follower(path).source.commits_after(commits[0])
     assert commits[1:] == [commit.name for commit in wanted], "a commit was left out"
+    for step in steps[1:]:
+        if step.commit in history.compactions:
+            assert (step.operation, step.upserted, step.deleted, step.bytes_written) == ("follow", 0, 0, 0)
     return done, steps

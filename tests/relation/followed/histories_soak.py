@@ -1,15 +1,18 @@
 """Random histories of Delta and Iceberg tables, each followed and compared at every version.
 
-``python tests/relation/followed/histories_soak.py --histories 1000 --seed 1``
+``python tests/relation/followed/histories_soak.py --histories 1000 --seed 1`` (``make histories``)
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from followed_histories import HISTORIES, run_history
 
@@ -40,7 +43,10 @@ def main() -> None:
             print(f"{done} histories, {versions.total()} versions, {time.monotonic() - began:.0f} s", flush=True)
         if time.monotonic() - began > asked.seconds:
             break
-    print(f"{done} histories: every version equals its commit; versions {dict(versions)}; changes {dict(changes)}")
+    print(
+        f"{done} histories from seed {asked.seed}, {time.monotonic() - began:.0f} s: every version equals its commit; "
+        f"versions {dict(versions)}; changes {dict(changes)}"
+    )
 
 
 if __name__ == "__main__":
