@@ -92,7 +92,7 @@ def test_key_that_is_not_unique(tmp_path, table):
 def test_key_that_is_no_longer_unique(tmp_path, table, keys, told):
     semistream.follow(table, tmp_path / "r", key="id")
     write_deltalake(table, pa.table({"id": keys, "name": ["x", "y"], "price": [0.0, 1.0]}), mode="append")
-    refused(table, tmp_path / "r", f"{told}.*|nothing was committed")
+    refused(table, tmp_path / "r", f"{told}.*nothing was committed")
     assert manifests.versions(tmp_path / "r") == [1]
 
 
