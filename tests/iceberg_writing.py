@@ -105,13 +105,13 @@ def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[PartitionKey | N
     parts: dict[tuple[Any, ...], list[int]] = {}
     for at, key in enumerate(zip(*values, strict=True)):
         parts.setdefault(key, []).append(at)
-    for key, at in parts.items():
+    for key, places in parts.items():
         fields = [PartitionFieldValue(field, value) for field, value in zip(spec.fields, key, strict=True)]
-        yield PartitionKey(fields, spec, schema), rows.take(pa.array(at))
+        yield PartitionKey(fields, spec, schema), rows.take(pa.array(places))
 
 
 def _internal(column: pa.ChunkedArray) -> list[Any]:
     """Return values as Iceberg represents them: moments as microseconds."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-    return column.to_pylist()
+    return list(column.to_pylist())
