@@ -5,6 +5,7 @@ own, and its text follows from that number, so a result names the row that it cl
 The same holds for stream tuples and their positions.
 
 If R is a history, a row begins at four times its number. Most rows are valid until the next one of their key begins.
+Updates with ``at=`` make rows that begin and end at other times: these are `Dated`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,30 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["KINDS", "Contents", "Shape", "changed", "draw_shape", "least_page", "text_of", "valid_at"]
+__all__ = [
+    "KINDS", "Contents", "Dated", "Shape", "begin_of", "changed", "changed_at", "draw_shape", "end_of", "least_page",
+    "text_of", "valid_at",
+]  # fmt: skip
 
 Contents = dict[int, tuple[int, ...]]
 """Key → serial numbers of its rows."""
+
+
+class Dated(int):
+    """Serial number of a row of a history that has other times than its number says."""
+
+    begin: int
+    end: int | None
+
+    @classmethod
+    def of(cls, row: int, begin: int, end: int | None) -> Dated:
+        dated = cls(row)
+        dated.begin, dated.end = begin, end
+        return dated
+
+    def __repr__(self) -> str:
+        return f"{int(self)} from {self.begin} to {self.end}"
+
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz" * 400
 
@@ -57,21 +78,36 @@ def text_of(number: int, most: int) -> str | None:
     return _LETTERS[begin : begin + length]
 
 
-def _begin(row: int) -> int:
-    return 4 * row
+def begin_of(row: int) -> int:
+    return row.begin if isinstance(row, Dated) else 4 * row
 
 
-def _end(row: int) -> int | None:
+def end_of(row: int) -> int | None:
+    """Return when a row of a history ends; None if that is left to the next row of its key."""
+    if isinstance(row, Dated):
+        return row.end
     return 4 * row + 2 if row % 7 == 3 else None
 
 
 def valid_at(rows: tuple[int, ...], at: int | None) -> tuple[int, ...]:
     """Return the row of a history that is valid at a time, if there is one."""
-    latest = max((row for row in rows if at is not None and _begin(row) <= at), default=None)
+    latest = max((row for row in rows if at is not None and begin_of(row) <= at), key=begin_of, default=None)
     if latest is None or at is None:
         return ()
-    end = _end(latest)
+    end = end_of(latest)
     return (latest,) if end is None or at < end else ()
+
+
+def changed_at(rows: tuple[int, ...], at: int, row: int | None) -> tuple[int, ...] | None:
+    """Return the rows of a key after an update at a time, with a new row or none; None if it is to be refused."""
+    if any(begin_of(one) > at for one in rows):
+        return None
+    kept = sorted((one for one in rows if begin_of(one) < at), key=begin_of)
+    if kept:
+        end = end_of(kept[-1])
+        if end is None or end > at:
+            kept[-1] = Dated.of(kept[-1], begin_of(kept[-1]), at)
+    return tuple(kept) if row is None else (*kept, Dated.of(row, at, None))
 
 
 @dataclass(frozen=True)
@@ -122,7 +158,7 @@ class Shape:
         """Make rows of R of pairs of a key and a serial number."""
         columns = [*self.keys(k for k, _ in pairs), pa.array([row for _, row in pairs], pa.int64())]
         if self.history:
-            columns += [pa.array([time(row) for _, row in pairs], pa.int64()) for time in (_begin, _end)]
+            columns += [pa.array([time(row) for _, row in pairs], pa.int64()) for time in (begin_of, end_of)]
         if self.longest:
             columns.append(pa.array([text_of(row, self.longest) for _, row in pairs], pa.string()))
         return pa.table(columns, schema=self.schema)
@@ -131,7 +167,7 @@ class Shape:
         """Return the time of a tuple: NULL, or near a border of one of the rows of its key."""
         if position % 29 == 7:
             return None
-        return _begin(rows[position * 31 % len(rows)] if rows else position) + position % 7 - 2
+        return begin_of(rows[position * 31 % len(rows)] if rows else position) + position % 7 - 2
 
     def batch(self, keys: Sequence[int | None], position: int, times: Sequence[int | None] = ()) -> pa.RecordBatch:
         """Make stream tuples with these keys, numbered from ``position`` on."""

@@ -29,6 +29,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from model.data import Contents, Shape, draw_shape, least_page
+from model.history_operations import HistoryOperations
 from model.join_operations import JoinOperations
 from model.relation_operations import RelationOperations
 from model.watched import Handle
@@ -41,10 +42,12 @@ _PATIENCE, _LONG_PATIENCE = 20.0, 1800.0
 """Seconds of the processor, and of the clock, after which an operation of milliseconds is held to be without end."""
 
 
-class Machine(RelationOperations, JoinOperations):
+class Machine(HistoryOperations, RelationOperations, JoinOperations):
     """A relation, its versions, and joins on them; see the module's description."""
 
-    WEIGHTS: ClassVar[dict[str, int]] = {**RelationOperations.WEIGHTS, **JoinOperations.WEIGHTS}
+    WEIGHTS: ClassVar[dict[str, int]] = {
+        **RelationOperations.WEIGHTS, **JoinOperations.WEIGHTS, **HistoryOperations.WEIGHTS,
+    }  # fmt: skip
 
     def __init__(self, root: Path | None = None) -> None:
         if root is None and os.access("/dev/shm", os.W_OK):

@@ -351,12 +351,17 @@ class RelationOperations:
         self.serial += count
         return tuple(range(self.serial - count, self.serial))
 
-    def _draw_update(self, rng: Random, handle: Handle | None) -> tuple[Any, Any, Contents]:
-        """Return rows to upsert, keys to delete, and the change they make."""
+    def _keys_of(self, handle: Handle | None) -> list[int]:
+        """Return keys that R may hold, or the shards that are open of it."""
         keys = list(range(self.universe + 5))
         if handle is not None and handle.shards is not None:
             home = shard_of(handle.relation, self.shape, keys, handle.relation.shard_count)
             keys = [k for k in keys if home[k] in handle.shards]
+        return keys
+
+    def _draw_update(self, rng: Random, handle: Handle | None) -> tuple[Any, Any, Contents]:
+        """Return rows to upsert, keys to delete, and the change they make."""
+        keys = self._keys_of(handle)
         most = len(keys) if rng.random() < 0.1 else min(len(keys), rng.choice([1, 2, 6, 6, 30]))
         upserted = rng.sample(keys, rng.randint(0, most))
         deleted = rng.sample(keys, rng.randint(0, most))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from model.data import Contents, Shape, changed, text_of, valid_at
+from model.data import Contents, Shape, begin_of, changed, end_of, text_of, valid_at
 from semistream.core.errors import SemistreamError
 from semistream.joins.interface.join import Join
 from semistream.relation.devices.device import DeviceError, DeviceProfile
@@ -78,8 +78,10 @@ class Handle:
 def check_contents(relation: Relation, shape: Shape, contents: Contents) -> None:
     relation.overlay.check()
     found = relation.to_table()
-    wanted = {row: (*shape.key.of(k), *_text(row, shape)) for k, rows in contents.items() for row in rows}
-    names = [*shape.key.names, *(["text"] if shape.longest else [])]
+    wanted = {
+        row: (*shape.key.of(k), *_text(row, shape), *_times(row, shape)) for k, rows in contents.items() for row in rows
+    }
+    names = [*shape.key.names, *(["text"] if shape.longest else []), *(["since", "until"] if shape.history else [])]
     rows = found["row"].to_pylist()
     assert relation.row_count == len(wanted), f"R says {relation.row_count} rows, and holds {len(wanted)}"
     assert len(rows) == len(wanted), f"R has {len(rows)} rows instead of {len(wanted)}"
@@ -92,6 +94,10 @@ def check_contents(relation: Relation, shape: Shape, contents: Contents) -> None
 
 def _text(row: int, shape: Shape) -> tuple[str | None, ...]:
     return (text_of(row, shape.longest),) if shape.longest else ()
+
+
+def _times(row: int, shape: Shape) -> tuple[int | None, ...]:
+    return (begin_of(row), end_of(row)) if shape.history else ()
 
 
 class WatchedJoin:
