@@ -18,6 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 import semistream
 from semistream.core.errors import RelationBuildError
 from semistream.spark import debezium_changes, write_changes
+from semistream.spark.pipeline.document import PipelineError
+from semistream.spark.pipeline.running import load, start
 
 pytestmark = pytest.mark.spark
 SCHEMA = "id long, name string, op string, changed timestamp, seq long"
@@ -127,3 +129,47 @@ def test_what_cannot_work_is_refused(spark: SparkSession, tmp_path: Path, produc
     semistream.Relation.build(pa.table({"id": [1], "name": ["a"]}), tmp_path / "plain", "id").close()
     with pytest.raises(RelationBuildError, match="needs a history"):
         write_changes(changes, tmp_path / "plain", at="changed")
+
+
+PIPELINE = f"""\
+checkpoint = "check"
+trigger = "available now"
+[source]
+format = "json"
+path = "feed"
+schema = "{SCHEMA}"
+[sink]
+format = "relation"
+path = "products"
+order = "seq"
+at = "changed"
+"""
+
+
+@pytest.mark.long
+def test_a_pipeline_file_makes_history(spark: SparkSession, tmp_path: Path, products: Path) -> None:
+    """``at`` names the column with the time of each change; mistakes in it are told with their line, before a start."""
+    send(
+        tmp_path / "feed", 0,
+        [(1, "b", "u", at(20), 2), (1, "a", "u", at(10), 1), (2, None, "d", at(5), 3), (3, "x", "u", at(9), 4),
+         (3, "y", "u", at(9), 5), (500, "new", "c", at(7), 6)],
+    )  # fmt: skip
+    file = tmp_path / "changes.toml"
+    for wrong, told in (
+        (PIPELINE.replace('at = "changed"', ""), "line 7: .*is a history, so changes need their times"),
+        (PIPELINE.replace('at = "changed"', 'at = "when"'), "line 7: the changes lack the column 'when'"),
+        (PIPELINE.replace('at = "changed"', 'at = "seq"'), "line 7: at='seq' is bigint, but R's 'since' is timestamp"),
+    ):
+        file.write_text(wrong)
+        with pytest.raises(PipelineError, match=told):
+            load(file)
+    file.write_text(PIPELINE)
+    start(load(file)).awaitTermination()
+    assert {key: versions(products, key) for key in (0, 1, 2, 3, 500)} == {
+        0: [(0, None, "old 0")],
+        1: [(0, 10, "old 1"), (10, 20, "a"), (20, None, "b")],
+        2: [(0, 5, "old 2")],
+        3: [(0, 9, "old 3"), (9, None, "y")],
+        500: [(7, None, "new")],
+    }
+    assert [version.number for version in semistream.history(products)] == [1, 2], "a micro-batch is one version"
