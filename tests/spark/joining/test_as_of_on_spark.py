@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 
 import semistream
-from sales_histories import MOMENT, build, expected, history, rows_of, sales_of
+from sales_histories import MOMENT, build, expected, history, matched, rows_of, sales_of, without_key
 from semistream.core.errors import KeyColumnError, KeyTypeError, RelationBuildError, UnsupportedJoinError
 from semistream.relation.relation import Relation
 
@@ -75,6 +75,27 @@ def test_spark_says_the_same(spark: SparkSession, tmp_path: Path) -> None:
         spark.conf.unset("spark.sql.join.asofJoin.enabled")
     assert Counter(map(tuple, joined.select("n", "since", "price").collect())) == Counter(map(tuple, theirs))
     assert sum(row.price is not None for row in theirs) > 500
+
+
+@pytest.mark.parametrize(("how", "hold"), [("left", True), ("inner", False)])
+def test_metrics_count_rows_with_and_without_a_version(
+    spark: SparkSession, products: tuple[Path, pa.Table], how: Any, hold: bool
+) -> None:
+    """Unknown keys, times outside of all versions, and NULLs in either are rows without a match."""
+    path, table = products
+    sales, observation = sales_of(5), Observation("products")
+    joined = semistream.join(
+        spark.createDataFrame(sales), path, on="id", as_of="at", how=how, hold=hold, memory="4MB", metrics=observation
+    )
+    rows = expected(sales, table)
+    assert rows_of(joined) == expected(sales, table, how)
+    counted = semistream.spark.counters_of(observation.get) or {}
+    found, nulls = matched(rows).total(), without_key(rows).total()
+    assert 0 < nulls < 1500 - found
+    assert counted["rows_in"] == counted["rows_done"] == 1500
+    assert (counted["rows_out"], counted["unmatched"]) == (1500 if how == "left" else found, 1500 - found)
+    assert counted["null_keys"] == nulls
+    assert sum(shard["unmatched"] for shard in counted["shards"]) == 1500 - found
 
 
 def test_the_session_time_zone_does_not_matter(spark: SparkSession, products: tuple[Path, pa.Table]) -> None:
