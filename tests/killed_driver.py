@@ -7,14 +7,23 @@ from pathlib import Path
 
 import semistream
 from feeding import HELD, joined_sales
+from sales_histories import stream
 
 
-def main(relation: Path, folder: Path, until: str, held: bool) -> None:
-    """Run the query until all files are done (``until`` is "done") or somebody ends it."""
+def main(relation: Path, folder: Path, until: str, kind: str) -> None:
+    """Run the query until all files are done (``until`` is "done") or somebody ends it.
+
+    ``kind`` is "held" or "by page", or "as of" for a join with a history.
+    """
     spark = semistream.spark.session("to be killed", master="local[2]", memory="1g")
+    if kind == "as of":
+        joined = semistream.join(
+            stream(spark, folder), relation, on="id", as_of="at", memory="4MB", hold=False, metrics="join"
+        )
+    else:
+        joined = joined_sales(spark, relation, folder, **HELD if kind == "held" else {})
     writer = (
-        joined_sales(spark, relation, folder, **HELD if held else {})
-        .writeStream.format("parquet")
+        joined.writeStream.format("parquet")
         .option("checkpointLocation", str(folder / "checkpoint"))
         .option("path", str(folder / "facts"))
     )
@@ -25,4 +34,4 @@ def main(relation: Path, folder: Path, until: str, held: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], len(sys.argv) > 4)
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4])

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from pyspark.sql import SparkSession
 import feeding
 import semistream
 from feeding import BATCH, HELD, ROWS, build_products, feed, price_of, workers, write_sales
+from sales_histories import KEYS, MOMENT, build, expected, give, history, matched, rows_of
+from semistream.relation.versions import pins
 from semistream.spark.joining.warm import places
 from semistream.workloads import ZipfKeys
 
@@ -94,15 +97,9 @@ def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, tmp_path: Pat
     with updated(relation) as changed:
         for _ in range(KILLS or 2):
             files += [write_sales(tmp_path / "in", len(files) + more) for more in range(5)]
-            with driver(relation, tmp_path, "killed", held) as process:
-                assert process.stdout is not None
-                assert process.stdout.readline() == "started\n"
-                # some micro-batches on, and then anywhere between two of them
-                wait_for_commits(tmp_path, process, rng.randrange(4))
-                time.sleep(rng.uniform(0.0, 0.6))
-                kill(process)
+            kill_amid_work(relation, tmp_path, "held" if held else "by page", rng)
         assert commits(tmp_path) < len(files), "drivers were killed with work before them"
-        with driver(relation, tmp_path, "done", held) as process:
+        with driver(relation, tmp_path, "done", "held" if held else "by page") as process:
             assert process.wait(300) == 0
     facts = spark.read.parquet(str(tmp_path / "facts")).select("sale", "id", "price").toArrow()
     sold, keys, prices = (facts[name].combine_chunks().to_numpy(zero_copy_only=False) for name in facts.column_names)
@@ -122,41 +119,101 @@ def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, tmp_path: Pat
     assert not [root for root in places() if (root / query).exists()], "caches of the drivers that were killed"
 
 
+@pytest.mark.long
+def test_drivers_killed_at_random_cost_no_row_of_an_as_of_join(spark: SparkSession, tmp_path: Path) -> None:
+    """R gets updates with ``at=`` meanwhile: each fact comes once, with the row of its time in the pinned version."""
+    rng = random.Random(6)
+    relation, files = tmp_path / "r", []
+    build(relation, history(), shards=2)
+
+    def change(number: int) -> None:
+        """Begin new rows of many keys, and end those of a few, later than all others and earlier than some facts."""
+        keys = rng.sample(range(0, 2 * KEYS, 2), 1000)
+        rows = pa.table({"id": keys[100:], "price": [1_000_000 * number + key for key in keys[100:]]})
+        rows = rows.append_column("name", [[f"update {number}"] * 900])
+        at = pa.scalar(595_000_000 + 1_000_000 * number, MOMENT)
+        semistream.update(relation, upserts=rows, deletes=pa.table({"id": keys[:100]}), at=at)
+
+    chance = random.Random(7)
+    with changing(change):
+        for _ in range(3):  # pins of the last 16 micro-batches are kept
+            files += give(tmp_path, range(len(files), len(files) + 5))
+            kill_amid_work(relation, tmp_path, "as of", chance)
+        assert commits(tmp_path) < len(files), "drivers were killed with work before them"
+        with driver(relation, tmp_path, "done", "as of") as process:
+            assert process.wait(300) == 0
+    query = (tmp_path / "checkpoint" / "metadata").read_text().split('"')[3]
+    found = rows_of(spark.read.parquet(str(tmp_path / "facts")))
+    versions = [pins.version_for(relation, query, number) for number in range(len(files))]
+    assert versions == sorted(versions)
+    assert versions[0] < versions[-1], "updates were seen"
+    newer = 0
+    for number, (table, version) in enumerate(zip(files, versions, strict=True)):
+        with semistream.Relation.open(relation, version=version) as pinned:
+            right = expected(table, pinned.to_table())
+        here = Counter({row: count for row, count in found.items() if row[0] // 500 == number})
+        assert here == right, f"micro-batch {number} with version {version}"
+        newer += sum(count for row, count in matched(right).items() if str(row[6]).startswith("update"))
+    assert found.total() == 500 * len(files)
+    assert newer > 20, "facts have met rows that updates began"
+
+
 @contextmanager
 def updated(relation: Path) -> Iterator[NDArray[np.int64]]:
     """Give keys of all shards new prices, one version after the other; yield the keys."""
     sold = ZipfKeys(ROWS + 5000, 1.0, "random", seed=9).keys(0, 300)  # as sales have them
     keys = np.unique(sold[sold < ROWS])
+    names = [f"product {key}" for key in keys]
+
+    def change(number: int) -> None:
+        semistream.upsert(relation, pa.table({"id": keys, "price": keys % 1000 + 1000 * number, "name": names}))
+
+    with changing(change):
+        yield keys
+
+
+@contextmanager
+def changing(change: Callable[[int], None]) -> Iterator[None]:
+    """Change R again and again, with 1, 2, 3 and so on."""
     stop = threading.Event()
     failed: list[BaseException] = []
 
     def run() -> None:
-        names = [f"product {key}" for key in keys]
         number = 0
         try:
             # Each version has files of its own, so they come ever slower: a driver may take long to start.
             while not stop.wait(1.0 + number / 10):
                 number += 1
-                semistream.upsert(relation, pa.table({"id": keys, "price": keys % 1000 + 1000 * number, "name": names}))
+                change(number)
         except BaseException as error:
             failed.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        yield keys
+        yield
     finally:
         stop.set()
         thread.join()
     assert not failed, failed
 
 
-def driver(relation: Path, folder: Path, until: str, held: bool) -> subprocess.Popen[str]:
+def kill_amid_work(relation: Path, folder: Path, kind: str, rng: random.Random) -> None:
+    """Start a driver and kill it some micro-batches on, anywhere between two of them."""
+    with driver(relation, folder, "killed", kind) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        wait_for_commits(folder, process, rng.randrange(4))
+        time.sleep(rng.uniform(0.0, 0.6))
+        kill(process)
+
+
+def driver(relation: Path, folder: Path, until: str, kind: str) -> subprocess.Popen[str]:
     """Start a driver of its own, on the same checkpoint as the last one."""
     script = Path(feeding.__file__).with_name("killed_driver.py")
     with open(folder / "driver.log", "a") as log:
         return subprocess.Popen(
-            [sys.executable, script, relation, folder, until, *["held"] * held],
+            [sys.executable, script, relation, folder, until, kind],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
