@@ -147,15 +147,19 @@ def test_drivers_killed_at_random_cost_no_row_of_an_as_of_join(spark: SparkSessi
     versions = [pins.version_for(relation, query, number) for number in range(len(files))]
     assert versions == sorted(versions)
     assert versions[0] < versions[-1], "updates were seen"
-    newer = 0
+    newer, other = 0, 0
+    with semistream.Relation.open(relation) as last:
+        now = last.to_table()
     for number, (table, version) in enumerate(zip(files, versions, strict=True)):
         with semistream.Relation.open(relation, version=version) as pinned:
             right = expected(table, pinned.to_table())
         here = Counter({row: count for row, count in found.items() if row[0] // 500 == number})
         assert here == right, f"micro-batch {number} with version {version}"
         newer += sum(count for row, count in matched(right).items() if str(row[6]).startswith("update"))
+        other += (here - expected(table, now)).total()
     assert found.total() == 500 * len(files)
     assert newer > 20, "facts have met rows that updates began"
+    assert other > 20, "the version of a micro-batch matters"
 
 
 @contextmanager
