@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import semistream
+from packed_builds import builds_as_released
 from semistream.workloads import ZipfKeys
 
 if TYPE_CHECKING:
@@ -42,11 +43,16 @@ def patiently(run: Callable[[], Found]) -> Found:
     return run()
 
 
-def build_products(path: Path) -> Path:
-    """Build R: six shards, and no more than two tasks run at once."""
+def build_products(path: Path, *, packed: bool = False) -> Path:
+    """Build R: six shards, and no more than two tasks run at once. It is large enough for its rows to be packed."""
     ids = np.arange(ROWS)
     table = pa.table({"id": ids, "price": ids % 1000, "name": [f"product {i}" for i in range(ROWS)]})
-    semistream.Relation.build(table, path, key="id", shards=SHARDS, page_size=4096).close()
+    with builds_as_released():
+        built = semistream.Relation.build(
+            table, path, key="id", shards=SHARDS, page_size=4096, encoding="auto" if packed else "plain"
+        )
+    with built:
+        assert (built.packing is not None) == packed
     return path
 
 
@@ -67,8 +73,32 @@ def joined_sales(spark: SparkSession, relation: Path, folder: Path, **options: A
     return semistream.join(stream, relation, on="id", how="left", metrics="join", **options)
 
 
-HELD = {"memory": "16MB", "hold": True}
+HELD: dict[str, Any] = {"memory": "16MB", "hold": True}
 """Options with which R is held whole."""
+
+STORES, DAYS = 40, 50
+
+
+def build_small_dimensions(folder: Path) -> None:
+    """Build the other relations of `starred_sales`."""
+    stores, days = np.arange(STORES), np.arange(DAYS)
+    semistream.Relation.build(pa.table({"store": stores, "region": stores % 7}), folder / "stores", "store").close()
+    semistream.Relation.build(pa.table({"day": days, "week": days // 7}), folder / "days", "day").close()
+
+
+def starred_sales(spark: SparkSession, relation: Path, folder: Path) -> DataFrame:
+    """Join the files of ``folder/in`` with a star: R by page and held whole, and two small relations.
+
+    Of 43 stores three are unknown, and their sales are dropped; of 53 days three, and their sales are dead letters.
+    """
+    stream = spark.readStream.schema("id long, sale long").option("maxFilesPerTrigger", 1).parquet(f"{folder}/in")
+    sales = stream.selectExpr("*", f"sale % {STORES + 3} AS store", f"sale % {DAYS + 3} AS day", "id AS again")
+    return semistream.enrich(sales, [
+        semistream.dimension(folder / "stores", on="store", how="inner"),
+        semistream.dimension(relation, on="id", memory=MEMORY, hold=False, metrics="join"),
+        semistream.dimension(folder / "days", on="day", on_missing="dead_letter"),
+        semistream.dimension(relation, on="again", prefix="again_", **HELD),
+    ])  # fmt: skip
 
 
 def check_facts(

@@ -29,7 +29,19 @@ from pyspark.sql import SparkSession
 
 import feeding
 import semistream
-from feeding import BATCH, HELD, ROWS, build_products, feed, price_of, workers, write_sales
+from feeding import (
+    BATCH,
+    DAYS,
+    HELD,
+    ROWS,
+    STORES,
+    build_products,
+    build_small_dimensions,
+    feed,
+    price_of,
+    workers,
+    write_sales,
+)
 from sales_histories import KEYS, MOMENT, build, expected, give, history, matched, rows_of
 from semistream.relation.versions import pins
 from semistream.spark.joining.warm import places
@@ -40,17 +52,13 @@ pytestmark = pytest.mark.spark
 KILLS = int(os.environ.get("SEMISTREAM_KILLS", "0"))
 
 
-@pytest.fixture(scope="module")
-def relation(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_products(tmp_path_factory.mktemp("killed") / "products")
-
-
 @pytest.mark.sampled
-@pytest.mark.parametrize("held", [False, True])
-def test_workers_killed_at_random_cost_no_row(spark: SparkSession, relation: Path, tmp_path: Path, held: bool) -> None:
+@pytest.mark.parametrize(("held", "packed"), [(False, True), (True, True), (False, False)])
+def test_workers_killed_at_random_cost_no_row(spark: SparkSession, tmp_path: Path, held: bool, packed: bool) -> None:
     rng = random.Random(4)
+    relation = build_products(tmp_path / "products", packed=packed)
     stop = threading.Event()
-    killed = []
+    killed: list[float] = []
 
     def last() -> int:
         progress = fed.query.lastProgress
@@ -87,28 +95,34 @@ def test_workers_killed_at_random_cost_no_row(spark: SparkSession, relation: Pat
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("held", [False, True])
-def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, tmp_path: Path, held: bool) -> None:
+@pytest.mark.parametrize(
+    ("shape", "packed"), [("paged", True), ("held", True), ("star", True), ("paged", False), ("star", False)]
+)
+def test_drivers_killed_at_random_cost_no_row(spark: SparkSession, tmp_path: Path, shape: str, packed: bool) -> None:
     """And, with R being updated all the while, no micro-batch has rows of two versions."""
     rng = random.Random(5)
     (tmp_path / "in").mkdir()
     files: list[pa.Table] = []
-    relation = build_products(tmp_path / "products")
+    relation = build_products(tmp_path / "products", packed=packed)
+    build_small_dimensions(tmp_path)
     with updated(relation) as changed:
-        for _ in range(KILLS or 2):
+        for _ in range(KILLS or (3 if shape == "star" else 2)):
             files += [write_sales(tmp_path / "in", len(files) + more) for more in range(5)]
-            kill_amid_work(relation, tmp_path, "held" if held else "by page", rng)
+            kill_amid_work(relation, tmp_path, shape, rng)
         assert commits(tmp_path) < len(files), "drivers were killed with work before them"
-        with driver(relation, tmp_path, "done", "held" if held else "by page") as process:
+        with driver(relation, tmp_path, "done", shape) as process:
             assert process.wait(300) == 0
-    facts = spark.read.parquet(str(tmp_path / "facts")).select("sale", "id", "price").toArrow()
-    sold, keys, prices = (facts[name].combine_chunks().to_numpy(zero_copy_only=False) for name in facts.column_names)
-    expected = pa.concat_tables(files).sort_by("sale")
-    order = np.argsort(sold)
-    assert np.array_equal(sold[order], expected["sale"].to_numpy())
-    assert np.array_equal(keys[order], expected["id"].to_numpy())
-    assert all((price_of(int(key)) is None) == np.isnan(price) for key, price in zip(keys, prices, strict=True))
+    sales = pa.concat_tables(files).sort_by("sale")
+    facts = spark.read.parquet(str(tmp_path / "facts")).toArrow().sort_by("sale")
+    if shape == "star":
+        sales = check_star(spark, tmp_path, sales, facts)
+    sold, keys = (sales[name].to_numpy() for name in ("sale", "id"))
+    assert np.array_equal(facts["sale"].to_numpy(), sold)
+    assert np.array_equal(facts["id"].to_numpy(), keys)
+    prices = facts["price"].combine_chunks().to_numpy(zero_copy_only=False)
     known = ~np.isnan(prices)
+    assert np.array_equal(known, keys < ROWS)
+    assert facts["name"].to_pylist() == [f"product {key}" if key < ROWS else None for key in keys]
     assert np.array_equal(prices[known] % 1000, keys[known] % 1000)
     often = known & np.isin(keys, changed)
     assert not prices[known & ~often].astype(int).max() // 1000
@@ -162,6 +176,21 @@ def test_drivers_killed_at_random_cost_no_row_of_an_as_of_join(spark: SparkSessi
     assert other > 20, "the version of a micro-batch matters"
 
 
+def check_star(spark: SparkSession, folder: Path, sales: pa.Table, facts: pa.Table) -> pa.Table:
+    """Check dead letters and the columns of all dimensions but R; return the sales that should be facts."""
+    sold = sales["sale"].to_numpy()
+    store, day = sold % (STORES + 3), sold % (DAYS + 3)
+    letters = spark.read.parquet(str(folder / "letters")).toArrow().sort_by("sale")
+    assert np.array_equal(letters["sale"].to_numpy(), sold[(store < STORES) & (day >= DAYS)])
+    assert set(letters["missing_in"].to_pylist()) == {"days"}
+    there = (store < STORES) & (day < DAYS)
+    assert facts["region"].to_pylist() == (store[there] % 7).tolist()
+    assert facts["week"].to_pylist() == (day[there] // 7).tolist()
+    for name in ("price", "name"):
+        assert facts[f"again_{name}"].to_pylist() == facts[name].to_pylist(), "one version, by page and held whole"
+    return sales.filter(pa.array(there))
+
+
 @contextmanager
 def updated(relation: Path) -> Iterator[NDArray[np.int64]]:
     """Give keys of all shards new prices, one version after the other; yield the keys."""
@@ -202,9 +231,9 @@ def changing(change: Callable[[int], None]) -> Iterator[None]:
     assert not failed, failed
 
 
-def kill_amid_work(relation: Path, folder: Path, kind: str, rng: random.Random) -> None:
+def kill_amid_work(relation: Path, folder: Path, shape: str, rng: random.Random) -> None:
     """Start a driver and kill it some micro-batches on, anywhere between two of them."""
-    with driver(relation, folder, "killed", kind) as process:
+    with driver(relation, folder, "killed", shape) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
         wait_for_commits(folder, process, rng.randrange(4))
@@ -212,12 +241,12 @@ def kill_amid_work(relation: Path, folder: Path, kind: str, rng: random.Random) 
         kill(process)
 
 
-def driver(relation: Path, folder: Path, until: str, kind: str) -> subprocess.Popen[str]:
+def driver(relation: Path, folder: Path, until: str, shape: str) -> subprocess.Popen[str]:
     """Start a driver of its own, on the same checkpoint as the last one."""
     script = Path(feeding.__file__).with_name("killed_driver.py")
     with open(folder / "driver.log", "a") as log:
         return subprocess.Popen(
-            [sys.executable, script, relation, folder, until, kind],
+            [sys.executable, script, relation, folder, until, shape],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
