@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -14,7 +15,7 @@ from semistream.core.errors import NotARelationError
 from semistream.spark.monitoring.metrics import counters_of
 from semistream.spark.sinks import DeltaSink, write_stream
 
-__all__ = ["BATCH", "KEYS", "LOCAL", "MEMORY", "ROWS", "STREAMS", "R", "facts", "storage"]
+__all__ = ["BATCH", "KEYS", "LOCAL", "MEMORY", "ROWS", "STREAMS", "R", "facts", "noise", "storage"]
 
 R = "s3://bucket/cluster/products"
 ROWS, KEYS, BATCH = 20_000, 24_000, 6_000
@@ -27,6 +28,11 @@ _FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def facts(how: str) -> str:
     """Return where the results of a query are."""
     return f"s3://bucket/cluster/facts-{how}"
+
+
+def noise(id: int) -> str:
+    """Return what comes before the number in a name of the first version."""
+    return f"{hashlib.sha512(b'%d' % id).hexdigest()}{hashlib.sha256(b'%d' % -id).hexdigest()} "
 
 
 def storage() -> dict[str, str]:
@@ -52,9 +58,10 @@ def main(master: str, folder: Path) -> None:
     try:
         semistream.Relation.open(R).close()
     except NotARelationError:
-        products = spark.range(0, ROWS, 1, 2).selectExpr("id", "concat('0 ', lpad(id, 90, 'n')) AS name")
-        # plain: packed rows would fit into memory, and no page would be read
-        semistream.spark.build(products, R, "id", shards=2, page_size=1024, encoding="plain").close()
+        # hexadecimal digits, of which packing leaves half: so many that R does not fit into memory, and pages are read
+        name = "concat('0 ', sha2(string(id), 512), sha2(string(-id), 256), ' ', id) AS name"
+        products = spark.range(0, ROWS, 1, 2).selectExpr("id", name)
+        semistream.spark.build(products, R, "id", shards=2, page_size=1024).close()
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", BATCH).option("numPartitions", 2)
     queries = {}
     for how, factor in STREAMS.items():
