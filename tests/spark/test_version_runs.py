@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,17 @@ from packaging.specifiers import SpecifierSet
 
 from semistream.spark.supported import NEWEST, OLDEST
 from spark import version_runs
-from spark.version_runs import OLDER, LeftOut, counted, main, of_day, record
+from spark.version_runs import (
+    OLDER,
+    TURNS,
+    LeftOut,
+    counted,
+    listed_tests,
+    main,
+    of_day,
+    part_of_day,
+    record,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,11 +45,28 @@ def test_every_version_that_may_be_installed_has_its_turn() -> None:
     assert f"{NEWEST[0]}.{NEWEST[1] + 1}" not in SpecifierSet(allowed)
 
 
-def test_listed_tests_exist() -> None:
-    for line in version_runs.TESTS.read_text().splitlines():
-        if not line.startswith("#"):
-            file, _, name = line.partition("::")
-            assert f"def {name.partition('[')[0]}" in (ROOT / file).read_text(), line
+@pytest.mark.slow
+def test_pytest_chooses_each_listed_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the arguments of a run: none is missing, none is left out by its marks, and each name means one case."""
+    arguments: list[str] = []
+
+    def note(python: Path, given: list[str], seconds: float, listed: Sequence[str]) -> dict[str, int]:
+        assert listed == listed_tests()
+        arguments.extend(given)
+        return {}
+
+    monkeypatch.setattr(version_runs, "counted", note)
+    version_runs.tested("4.0.5", Path(sys.executable), 60, listed_tests())
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
+    said = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=300).stdout
+    assert sorted(line for line in said.splitlines() if "::" in line) == sorted(listed_tests()), said
+
+
+def test_all_listed_tests_have_their_turn_with_each_version() -> None:
+    days = [datetime.date(2026, 12, 30) + datetime.timedelta(number) for number in range(len(OLDER) * TURNS)]
+    ran = [(of_day(day), name) for day in days for name in part_of_day(day)]
+    assert sorted(ran) == sorted((version, name) for version in OLDER for name in listed_tests())
+    assert len(set(ran)) == len(ran)
 
 
 def test_tests_are_counted(tmp_path: Path) -> None:
@@ -49,6 +78,28 @@ def test_tests_are_counted(tmp_path: Path) -> None:
     assert found | {"seconds": 0} == {"passed": 1, "skipped": 1, "failed": 1, "seconds": 0}
     with pytest.raises(LeftOut, match="took more than 0 s"):
         counted(python, [*options, str(tmp_path)], 0)
+
+
+def test_a_listed_test_that_does_not_run_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\ndef test_one(): pass\n@pytest.mark.odd\ndef test_two(): pass\n"
+        "@pytest.mark.parametrize('a', [{'b': 1}], ids=str)\ndef test_three(a): pytest.skip('no')\n"
+    )
+    monkeypatch.setattr(version_runs, "ROOT", tmp_path)
+    names = [f"test_some.py::{name}" for name in ("test_one", "test_two", "test_three[{'b': 1}]")]
+    options = ["-p", "no:xdist", "-c", "/dev/null", "--rootdir", str(tmp_path), "-m", "not odd"]
+    found = counted(Path(sys.executable), [*options, *names], 60, names)
+    assert found | {"seconds": 0} == {"passed": 1, "skipped": 1, "failed": 1, "seconds": 0}
+    assert capsys.readouterr().out.endswith("nor failed:\n  test_some.py::test_two\n")
+
+
+def test_a_part_of_the_tests_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["version_runs.py", "--today", "--record"])
+    with pytest.raises(SystemExit) as refused:
+        main()
+    assert refused.value.code == 2
 
 
 def test_what_cannot_be_installed_fails_only_who_asked_for_it(
