@@ -43,7 +43,7 @@ UNTIL ?= 36000
 spark-versions: $(STAMP)
 	$(BIN)/python tests/spark/version_runs.py --until $(UNTIL) $(if $(RECORD),--record)
 
-# One of them each day; left out if it cannot be downloaded, or takes too long.
+# One of them each day, with every second test; left out if it cannot be downloaded, or takes too long.
 spark-version-today: $(STAMP)
 	$(BIN)/python tests/spark/version_runs.py --today --seconds 210
 

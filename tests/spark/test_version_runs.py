@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from spark.version_runs import (
     TURNS,
     LeftOut,
     counted,
+    environment,
     listed_tests,
     main,
     of_day,
@@ -67,6 +69,10 @@ def test_all_listed_tests_have_their_turn_with_each_version() -> None:
     ran = [(of_day(day), name) for day in days for name in part_of_day(day)]
     assert sorted(ran) == sorted((version, name) for version in OLDER for name in listed_tests())
     assert len(set(ran)) == len(ran)
+
+
+def test_the_installed_version_needs_no_other_environment() -> None:
+    assert environment(installed_version("pyspark"), 0) == Path(sys.executable)
 
 
 def test_tests_are_counted(tmp_path: Path) -> None:

@@ -56,7 +56,9 @@ def part_of_day(day: date) -> list[str]:
 
 
 def environment(version: str, seconds: float) -> Path:
-    """Return the Python of an environment with a version of PySpark; make it unless it is there."""
+    """Return the Python of an environment with a version of PySpark: this one, or one in ``build``, made once."""
+    if version == installed_version("pyspark"):
+        return Path(sys.executable)
     place = ROOT / "build" / f"spark-{version}"
     python = place / "bin" / "python"
     if not (place / ".installed").exists():
