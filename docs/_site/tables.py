@@ -19,6 +19,8 @@ NAMES = {
     "duckdb": "DuckDB over the Parquet file",
     "duckdb_memory": "DuckDB, all of R in memory",
     "lmdb": "LRU in front of LMDB",
+    "lookup": "`Relation.lookups`",
+    "quix_sqlite": "Quix Streams' look-up join, R in SQLite",
     "rocksdb": "LRU in front of RocksDB",
     "sqlite": "LRU in front of SQLite",
     "spark": "Spark's stream-static join",
@@ -270,6 +272,39 @@ def _lookup() -> str:
     return _table(" | ".join(("keys", *sizes)), 1, rows) + _measured(_read("lookup"))
 
 
+def _lookup_peers() -> str:
+    found = _read("peers-lookup")
+    (point,) = found["points"]
+    rows = [
+        (
+            NAMES[one],
+            f"{_rate(rate)} keys/s",
+            f"{_ratio(point['rates']['lookup'] / rate)}" if one != "lookup" else "",
+            f"{told['hit_ratio']:.0%}" if (told := point["contestants"][one]).get("hit_ratio") else "",
+        )
+        for one, rate in sorted(point["rates"].items(), key=lambda item: -item[1])
+    ]
+    return _table("contestant | rate | `lookups`, in comparison | hits", 1, rows) + _measured(found)
+
+
+def _store() -> str:
+    found = _read("store-catalogue")
+    names = {"all": "all of R", "a quarter": "a quarter of R's unpacked bytes", "nothing": "none"}
+    rows = [
+        (
+            names[name],
+            f"{place['median']:.2f} s",
+            f"**{_ratio(place['times_directory'])}**",
+            f"{place['pages'] / len(place['seconds']):,.0f}",
+            f"{place['requests'] / len(place['seconds']):,.0f}",
+        )
+        for name, place in found["places"].items()
+        if name in names
+    ]
+    head = "local tier | batch | relative to a directory | pages per batch | requests per batch"
+    return _table(head, 1, rows) + _measured(found)
+
+
 def _version_rates() -> str:
     found = _read("version-rates")
     rows = [
@@ -295,10 +330,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers-100k": lambda: _peers("peers-100k"),
     "peers-1m": lambda: _peers("peers-1m"),
     "peers-absent": _absent,
+    "peers-lookup": _lookup_peers,
     "peers-packed": _packed,
     "service-rates": _service_rates,
     "spark": _spark,
     "spark-fixed": _spark_fixed,
+    "store-catalogue": _store,
     "star": _star,
     "version-rates": _version_rates,
     "versions": _versions,
