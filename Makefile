@@ -29,14 +29,16 @@ quick: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 -m "not slow and not long and not spark and not server" tests lab/tests
 
 # Tests that take the fixture "spark" share one session, so loadgroup keeps them in one of the two processes.
+# BEFORE: skip tests that would start later, in seconds since 1970.
+LIMITS = $(if $(SHARE),--share $(SHARE)) $(if $(BEFORE),--before $(BEFORE))
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not long" --durations 30 --durations-min 5
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not long" --durations 30 --durations-min 5 $(LIMITS)
 
 test-all: test test-long
 
 # SHARE=1/3 runs a third of them, chosen by name.
 test-long: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long --durations 30 --durations-min 5 $(if $(SHARE),--share $(SHARE))
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long --durations 30 --durations-min 5 $(LIMITS)
 
 # Environments in build/, downloaded once. UNTIL: start no version after so many seconds.
 UNTIL ?= 36000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -46,6 +47,7 @@ SPARK_SETTINGS = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--share", help="K/N: run the K-th of N shares of the tests, which are divided by their names")
+    parser.addoption("--before", type=float, help="skip tests that would start after this time, in seconds since 1970")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
@@ -77,6 +79,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         in_share = [crc32(item.nodeid.encode()) % shares == number - 1 for item in items]
         config.hook.pytest_deselected(items=[item for item, chosen in zip(items, in_share, strict=True) if not chosen])
         items[:] = [item for item, chosen in zip(items, in_share, strict=True) if chosen]
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures are made
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    before = item.config.getoption("--before")
+    if before is not None and time.time() > before:
+        pytest.skip("left out: this machine is too slow for all tests in the time that was given (--before)")
 
 
 @pytest.fixture(scope="session", autouse=True)

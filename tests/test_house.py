@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -118,3 +120,12 @@ def test_groups_of_tests_are_kept_together(request: pytest.FixtureRequest) -> No
     if not request.config.getoption("loadgroup", False):
         pytest.skip("there is one test process, or groups were not asked for")
     assert request.node.nodeid.endswith("@together"), "pytest-xdist tells groups in a way that this pytest ignores"
+
+
+def test_tests_that_would_start_too_late_are_skipped() -> None:
+    """A slow machine must not run into the limit of a run, after which nobody sees any result."""
+    chosen = Path(__file__).parent / "structures" / "test_array_source.py"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--before", "1", str(chosen)]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
+    assert "left out: this machine is too slow" in told
+    assert " passed" not in told
