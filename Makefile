@@ -71,7 +71,7 @@ soak: $(STAMP)
 	$(BIN)/python tests/model/soak.py --steps $(STEPS) --seed $(SEED)
 	$(BIN)/python tests/differential/soak.py --tuples $(TUPLES) --seed $(SEED)
 
-# SECONDS: start no history after so many.
+# SECONDS: start no history after this time.
 HISTORIES ?= 1000
 histories: $(STAMP)
 	$(BIN)/python tests/relation/followed/histories_soak.py --histories $(HISTORIES) --seed $(SEED) $(if $(SECONDS),--seconds $(SECONDS))

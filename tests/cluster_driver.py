@@ -58,7 +58,7 @@ def main(master: str, folder: Path) -> None:
     try:
         semistream.Relation.open(R).close()
     except NotARelationError:
-        # hexadecimal digits, of which packing leaves half: so many that R does not fit into memory, and pages are read
+        # hexadecimal digits, of which packing leaves half: R does not fit into memory, and pages are read
         name = "concat('0 ', sha2(string(id), 512), sha2(string(-id), 256), ' ', id) AS name"
         products = spark.range(0, ROWS, 1, 2).selectExpr("id", name)
         semistream.spark.build(products, R, "id", shards=2, page_size=1024).close()

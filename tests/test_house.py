@@ -123,7 +123,7 @@ def test_groups_of_tests_are_kept_together(request: pytest.FixtureRequest) -> No
 
 
 def test_tests_that_would_start_too_late_are_skipped() -> None:
-    """A slow machine must not run into the limit of a run, after which nobody sees any result."""
+    """Otherwise a run on a slow machine ends at its limit, without any result."""
     chosen = Path(__file__).parent / "structures" / "test_array_source.py"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--before", "1", str(chosen)]
     told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout

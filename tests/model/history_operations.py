@@ -1,4 +1,4 @@
-"""Updates of a history with ``at=``: in memory, on disk, and through an open relation; and those that are refused."""
+"""Updates of a history with ``at=``: in memory, on disk, and through an open relation; some are refused."""
 
 from __future__ import annotations
 

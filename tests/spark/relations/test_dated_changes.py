@@ -148,7 +148,7 @@ at = "changed"
 
 @pytest.mark.long
 def test_a_pipeline_file_makes_history(spark: SparkSession, tmp_path: Path, products: Path) -> None:
-    """``at`` names the column with the time of each change; mistakes in it are told with their line, before a start."""
+    """``at`` names the column of the change times; mistakes in it are reported before a start, with their line."""
     send(
         tmp_path / "feed", 0,
         [(1, "b", "u", at(20), 2), (1, "a", "u", at(10), 1), (2, None, "d", at(5), 3), (3, "x", "u", at(9), 4),

@@ -123,7 +123,7 @@ def _patch_shard(
     new_rows = changes.rows.select(relation.codec.schema.names)
     encoded = roomy_codec(relation.codec).encode(new_rows)  # the same bytes as of R's own types
     remedy = "build the relation again with a larger page_size"
-    check_row_lengths(relation.codec, relation.layout, new_rows, encoded.lengths, remedy)
+    check_row_lengths(relation.codec, relation.layout, encoded.lengths, remedy, new_rows)
     place = np.minimum(begin, max(ids.size - 1, 0))[np.searchsorted(changes.keys, changes.row_keys)]
     row_group = group_of[np.searchsorted(touched, place)] if touched.size else np.zeros(place.size, np.int64)
     groups = int(group_of[-1]) + 1 if group_of.size else int(place.size > 0)

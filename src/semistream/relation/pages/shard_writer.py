@@ -122,7 +122,7 @@ class ShardWriter:
         stride = 0 if codec.variable else codec.stride
         self._layout = PageLayout(self._page_bytes, stride)
         self._room = max(int(self._page_bytes * self._fill), min(self._page_bytes, HEADER + 16 + stride))
-        check_row_lengths(codec, self._layout, codec.nulls(1), np.array([stride]), "give a larger page_size")
+        check_row_lengths(codec, self._layout, np.array([stride]), "give a larger page_size")
 
     def write(self, keys: Ints, batch: pa.RecordBatch) -> None:
         """Append rows. A clustered shard needs them in key order."""
@@ -187,7 +187,7 @@ class ShardWriter:
             return
         stored = batch.select(self._rows_codec.schema.names)
         rows = self._rows_codec.encode(stored)
-        check_row_lengths(self._rows_codec, self._layout, stored, rows.lengths, "give a larger page_size")
+        check_row_lengths(self._rows_codec, self._layout, rows.lengths, "give a larger page_size", stored)
         breaks = pages_needed(rows.lengths, self._room, self._layout.stride)
         pages = breaks.size - 1 if last else breaks.size - 2
         end = int(breaks[pages])

@@ -72,12 +72,14 @@ def codec_of(manifest: Manifest, layout: RowLayout | None = None, *, key: KeyCod
     return rows_codec(layout.schema, manifest.codec if key is None else key, manifest.packing, layout.numbers)
 
 
-def check_row_lengths(codec: RowCodec, layout: PageLayout, rows: pa.RecordBatch, lengths: Ints, remedy: str) -> None:
-    """Raise unless each row, which takes ``lengths`` bytes with a codec, fits into a page."""
+def check_row_lengths(
+    codec: RowCodec, layout: PageLayout, lengths: Ints, remedy: str, rows: pa.RecordBatch | None = None
+) -> None:
+    """Raise unless each row fits into a page; ``lengths`` are the bytes that ``rows`` take with a codec."""
     longest = int(lengths.max(initial=0))
     if longest <= layout.largest_row():
         return
-    if codec.packings:
+    if codec.packings and rows is not None:
         plain = RowCodec(codec.schema)
         unpacked = int(plain.lengths(rows.slice(int(lengths.argmax()), 1))[0])
         if unpacked <= PageLayout(layout.frame_bytes, 0 if plain.variable else unpacked).largest_row():

@@ -22,7 +22,6 @@ from semistream.joins.interface.conditions import ConditionName
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import StorePath
-from semistream.spark.joining.join_plan import ALGORITHM
 from semistream.spark.joining.missing import After, OnMissing
 from semistream.spark.joining.star.star_budget import Use, shares
 from semistream.spark.pipeline.document import Place
@@ -114,9 +113,10 @@ class JoinPlan:
     @property
     def use(self) -> Use:
         """How this join uses its relation."""
-        default = self.algorithm in (None, ALGORITHM) and not self.options and self.by is None
-        held = default and self.on_missing != "park" and not (self.as_of is not None and self.condition != "equal")
-        return Use(self.relation, held, self.as_of is not None)
+        return Use.of(
+            self.relation, as_of=self.as_of, condition=self.condition, on_missing=self.on_missing,
+            algorithm=self.algorithm, cached=not self.options and self.by is None,
+        )  # fmt: skip
 
     @property
     def has_dead_letters(self) -> bool:
@@ -201,7 +201,7 @@ def with_budgets(joins: Sequence[JoinPlan], memory: int | None, sizes: Mapping[P
         )
     open_ones = [plan for plan in joins if plan.memory is None]
     parts = shares(memory - own, [plan.use for plan in open_ones]) if open_ones else {}
-    return [replace(plan, memory=owns.get(plan.place) or parts.get(plan.relation, 0)) for plan in joins]
+    return [replace(plan, memory=parts[plan.relation] if plan.memory is None else owns[plan.place]) for plan in joins]
 
 
 def _size(manifest: Manifest) -> tuple[int, int]:

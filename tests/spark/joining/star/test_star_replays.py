@@ -84,7 +84,7 @@ class Expected:
         self.waiting: list[tuple[Sale, int]] = []
 
     def batch(self, rows: list[Sale], version: int) -> Rows:
-        """Join new rows, and those that wait: these keep the region that they were joined with when they came."""
+        """Join new rows, and waiting ones, which keep the region that they were joined with when they came."""
         regions = {"a": version, "b": 10 + version}
         given = self.waiting + [(row, regions[row[2]]) for row in rows if row[2] in regions]
         self.waiting = []

@@ -59,16 +59,12 @@ class Dimension:
     def use(self) -> Use:
         """How this dimension uses its relation."""
         given = self.settings
-        dated = given.get("as_of") is not None
-        held = (
-            not (dated and given.get("condition", "equal") != "equal")
-            and given.get("hold") is not False
-            and bool(given.get("warm", True))
-            and given.get("on_missing") != "park"
-            and given.get("algorithm", ALGORITHM) == ALGORITHM
-            and given.keys() <= _PARAMETERS  # others are options of the algorithm
-        )
-        return Use(self.place, held, dated)
+        return Use.of(
+            self.place, as_of=given.get("as_of"), condition=given.get("condition", "equal"),
+            on_missing=given.get("on_missing"), algorithm=given.get("algorithm"),
+            cached=given.get("hold") is not False and bool(given.get("warm", True))
+            and given.keys() <= _PARAMETERS,  # others are options of the algorithm
+        )  # fmt: skip
 
 
 def dimension(

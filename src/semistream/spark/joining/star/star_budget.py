@@ -19,13 +19,13 @@ from semistream.relation.relation_files import bytes_in_memory
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.stores.store_path import Place
 from semistream.spark.joining.held.image import MOST_HELD, RESULT_ROOM, room_for
+from semistream.spark.joining.join_plan import ALGORITHM
 from semistream.tuner import best_split, describe
 
 __all__ = ["Need", "Use", "need_of", "shares", "split"]
 
 _STEPS = 16
 """Number of steps in which memory is divided among large relations."""
-_MODEL = "adaptivejoin"
 
 Rate = Callable[[int], float]
 
@@ -56,6 +56,16 @@ class Use:
     """Whether the join can use the copy of a relation that is held whole, if the relation has one row per key."""
     dated: bool = False
     """Whether the join asks for one of several rows per key, the one that was valid at a time."""
+
+    @classmethod
+    def of(
+        cls, place: Place, *, as_of: str | None, condition: str, on_missing: str | None, algorithm: str | None,
+        cached: bool = True,
+    ) -> Use:  # fmt: skip
+        """Return the use of a join with these parameters; ``cached`` is False if it must not use what others cached."""
+        dated = as_of is not None
+        usual = algorithm in (None, ALGORITHM) and on_missing != "park" and not (dated and condition != "equal")
+        return cls(place, usual and cached, dated)
 
     def shares_image(self, need: Need) -> bool:
         """Return whether this join uses the same copy of R as others with R, if R fits into its memory."""
@@ -138,4 +148,4 @@ def _predicted(path: Place) -> Rate:
     largest = max(range(len(manifest.shards)), key=lambda number: manifest.shards[number].pages)
     with Relation.open(path, shards=[largest]) as shard:
         setting = describe(shard, None)
-    return lambda memory: best_split(costs_of(_MODEL), setting, max(1, memory // len(manifest.shards))).rate
+    return lambda memory: best_split(costs_of(ALGORITHM), setting, max(1, memory // len(manifest.shards))).rate
