@@ -101,7 +101,7 @@ def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         semistream.spark.upsert(spark.range(3), path)
     with pytest.raises(KeyTypeError):
         semistream.spark.delete(spark.range(3).selectExpr("array(id) AS id"), path)
-    with pytest.raises(RelationBuildError, match="a page holds rows of at most"):
+    with pytest.raises(RelationBuildError, match="a page of 512 B holds rows of at most"):
         semistream.spark.upsert(spark.range(3).selectExpr("id", "repeat('x', 600) AS name"), path)
     assert manifests.versions(path) == [1]
     assert len(list(path.glob("shard-*"))) == 4
