@@ -14,6 +14,8 @@ from semistream.spark.sales_source import register_sources
 
 __all__ = ["session"]
 
+_ARROW = {"ARROW_ENABLE_UNSAFE_MEMORY_ACCESS": "true", "ARROW_ENABLE_NULL_CHECK_FOR_GET": "false"}
+"""Environment of the JVM: Arrow does not check bounds and NULLs of each value. Spark does so before it reads a value."""
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 
 
@@ -43,8 +45,10 @@ def session(
     -----
     The session listens on the loopback address only, without web page and progress lines. It shuffles into two
     partitions per core instead of 200, keeps state in RocksDB, which parked rows need, and moves data between JVM and
-    Python as Arrow. `semistream.spark.java.use_java` finds Java. ``format("semistream-sales")`` is registered. If there
-    is an active session, it is returned with its SQL settings updated.
+    Python as Arrow. A JVM that it starts reads this data without Arrow's own checks of bounds and NULLs, since Spark
+    checks before it reads; set ``ARROW_ENABLE_UNSAFE_MEMORY_ACCESS=false`` and ``ARROW_ENABLE_NULL_CHECK_FOR_GET=true``
+    in the environment to keep them. `semistream.spark.java.use_java` finds Java. ``format("semistream-sales")`` is
+    registered. If there is an active session, it is returned with its SQL settings updated.
 
     Examples
     --------
@@ -56,7 +60,8 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if SparkContext._gateway is None:  # the JVM is not running yet
         use_java()
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        for variable, value in ({"SPARK_LOCAL_IP": "127.0.0.1"} | _ARROW).items():
+            os.environ.setdefault(variable, value)
     chosen = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
