@@ -187,7 +187,7 @@ def test_a_clean_environment_without_spark(clean: Clean) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_core_is_as_small_and_quick_as_the_page_says(wheel: Path, tmp_path: Path) -> None:
+def test_the_environment_is_as_small_and_quick_as_the_page_says(wheel: Path, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "compatibility.md").read_text()
     told = dict(re.findall(r"^\| (.*?) \| ([\d.]+) (?:MB|s) \|$", page, re.MULTILINE))
     assert wheel.stat().st_size < 1.1 * float(told["wheel"]) * 1e6
@@ -196,6 +196,9 @@ def test_the_core_is_as_small_and_quick_as_the_page_says(wheel: Path, tmp_path: 
     assert _seconds_of_children() - began < 3 * float(told["installation of the wheel, without dependencies"])
     core.lend()
     assert 0.8 * float(told["environment"]) * 1e6 < core.nbytes() < 1.1 * float(told["environment"]) * 1e6
+    core.lend("spark")
+    with_spark = float(told["environment with `[spark]`"]) * 1e6
+    assert 0.8 * with_spark < core.nbytes() < 1.1 * with_spark
     first = "import sys, semistream; assert not {'numpy', 'numba', 'pyarrow'} & set(sys.modules)"
     for what, program in [
         ("`import semistream`", first),
