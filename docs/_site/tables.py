@@ -67,14 +67,16 @@ def _measured(*results: dict[str, Any]) -> str:
 
 
 def _spark() -> str:
-    found = {name: _read(f"spark-{name}") for name in ("100k", "1m", "40m-rows")}
+    results = ("100k", "1m", "40m-rows", "catalogue-100k", "catalogue-1m")
+    found = [_read(f"spark-{name}") for name in results]
     rows = []
-    for one in found.values():
+    for one in found:
         ours, theirs = one["joins"]["ours"], one["joins"]["stream_static"]
         rows.append(
             (
-                f"{one['plan']['rows'] / 1e6:.0f} M rows, {_bytes(one['relation']['bytes'])}",
+                f"{one['plan']['layout']}, {one['plan']['rows'] / 1e6:.0f} M rows, {_bytes(one['relation']['bytes'])}",
                 f"{one['plan']['batch_rows']:,}",
+                _bytes(ours["memory"]),
                 f"{_rate(one['ours'])} rows/s",
                 f"{_rate(one['stream_static'])} rows/s",
                 f"**{_ratio(one['ratio'])}**",
@@ -84,8 +86,8 @@ def _spark() -> str:
                 f"{ours['pages_read']:,.0f}",
             )
         )
-    head = "R | micro-batch | semistream | stream-static | ratio | our batch | Spark's batch | hits | pages per batch"
-    return _table(head, 2, rows) + _measured(*found.values())
+    head = "R | micro-batch | memory | semistream | stream-static | ratio | our batch | Spark's batch | hits | pages per batch"
+    return _table(head, 2, rows) + _measured(*found)
 
 
 def _star() -> str:
@@ -228,8 +230,9 @@ def _as_of() -> str:
 
 
 def _packed() -> str:
+    found = [_read(name) for name in ("peers-packed", "peers-packed-tpch")]
     rows = []
-    for point in _read("peers-packed")["points"]:
+    for point in (point for one in found for point in one["points"]):
         packed, plain = (point["contestants"][name] for name in ("adaptivejoin", "adaptivejoin_plain"))
         rates = point["rates"]
         rows.append(
@@ -243,7 +246,7 @@ def _packed() -> str:
             )
         )
     head = "R | batch | packed | plain | ratio | packed: hits, pages per batch | plain: hits, pages per batch"
-    return _table(head, 2, rows) + _measured(_read("peers-packed"))
+    return _table(head, 2, rows) + _measured(*found)
 
 
 def _absent() -> str:
