@@ -86,7 +86,10 @@ def _spark() -> str:
                 f"{ours['pages_read']:,.0f}",
             )
         )
-    head = "R | micro-batch | memory | semistream | stream-static | ratio | our batch | Spark's batch | hits | pages per batch"
+    head = (
+        "R | micro-batch | memory | semistream | stream-static | ratio | our batch | Spark's batch | hits | "
+        "pages per batch"
+    )
     return _table(head, 2, rows) + _measured(*found)
 
 

@@ -15,7 +15,7 @@ from semistream.spark.sales_source import register_sources
 __all__ = ["session"]
 
 _ARROW = {"ARROW_ENABLE_UNSAFE_MEMORY_ACCESS": "true", "ARROW_ENABLE_NULL_CHECK_FOR_GET": "false"}
-"""Environment of the JVM: Arrow does not check bounds and NULLs of each value. Spark does so before it reads a value."""
+"""Environment of the JVM: Arrow does not check bounds and NULLs of each value, because Spark checks before it reads."""
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 
 
