@@ -119,7 +119,7 @@ def test_an_idle_query_shows_the_last_known_memory_and_ratio(page: Page, shown: 
     shown.dashboard.add(idle)
     expect(page.locator("#batches tbody th").first).to_have_text("6")
     tiles = {line[0]: line[1:] for line in (box.split("\n") for box in page.locator("#tiles > div").all_inner_texts())}
-    assert tiles["Memory"] == ["2.0 KB of 4.0 KB", "R version 1, batch 5"]
+    assert tiles["Memory"] == ["2.0 KB", "of 4.0 KB; R version 1, batch 5"]
     assert tiles["Answered from memory"][0] == "76 %"
 
 

@@ -90,8 +90,8 @@ function drawTiles(shown, join, shard) {
     tile("Processing rate", count(processed), "rows/s", whole ? (last.rows ? pace : "idle") : "join only, one core"),
     tile("Batch duration", time(quantile(seconds, 0.5)), "median", `p99 ${time(quantile(seconds, 0.99))}`),
     tile("Answered from memory", percent(hits(counters)), "", counters ? `${count(counters.pages_read)} pages read${since}` : "no join has run yet"),
-    tile("Backlog", count(backlog(last)), backlog(last) == null ? "" : unit(last), `${count(last.parked)} parked, ${count(last.dead)} dead letters`),
-    tile("Memory", counters ? bytes(counters.bytes_held) : "–", counters ? `of ${bytes(counters.memory)}` : "", counters ? `R version ${versions.join(", ") || "–"}${since}` : "no join has run yet"),
+    tile("Backlog", count(backlog(last)), backlog(last) == null ? "" : backlog(last) === 1 ? unit(last).slice(0, -1) : unit(last), `${count(last.parked)} parked, ${count(last.dead)} dead letters`),
+    tile("Memory", counters ? bytes(counters.bytes_held) : "–", "", counters ? `of ${bytes(counters.memory)}; R version ${versions.join(", ") || "–"}${since}` : "no join has run yet"),
   );
 }
 
@@ -114,6 +114,7 @@ function table(id, titles, lines) {
 }
 
 function filled(held, whole) {
+  if (!whole) return "one copy for all";  // a relation that is held whole
   const box = document.createElement("span"), meter = document.createElement("meter");
   meter.max = whole || 1;
   meter.value = held;

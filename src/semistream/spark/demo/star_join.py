@@ -66,7 +66,7 @@ def enriched(sales: DataFrame, plan: DemoPlan, directory: Path) -> DataFrame:
         memory = parse_bytes(plan.memory, of=products.nbytes)  # exact: the demo shows the effect of little memory
     dimensions = [
         dimension(
-            relations / name, on=key, how="left", memory=memory if name == "products" else None,
+            relations / name, on=key, how="left", memory=memory if name == "products" else "100%",
             algorithm=plan.algorithm, columns=_WANTED[name], metrics=name,
         )
         for name, key in DIMENSIONS.items()
