@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import date
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
 
+import pyspark.sql.types as st
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -17,10 +20,18 @@ pytestmark = pytest.mark.spark
 TYPES = "id bigint, text string, day date, price decimal(12,2), flag boolean, size double, inner struct<a:int,b:string>"
 
 
-def test_arrow_does_not_check_each_value_again(spark: SparkSession) -> None:
+def test_arrow_does_not_check_the_bounds_of_each_value(spark: SparkSession) -> None:
     arrow = spark._jvm.org.apache.arrow
     assert not arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED
-    assert not arrow.vector.NullCheckingForGet.NULL_CHECKING_ENABLED
+    assert arrow.vector.NullCheckingForGet.NULL_CHECKING_ENABLED
+
+
+def test_a_null_where_none_is_allowed_is_an_error(spark: SparkSession) -> None:
+    """Spark does not look whether it is NULL; without Arrow's check it would be 0, or any other number."""
+    rows = pa.table({"sizes": pa.array([[1], [None]], pa.list_(pa.int64()))})
+    declared = st.StructType([st.StructField("sizes", st.ArrayType(st.LongType(), containsNull=False))])
+    with pytest.raises(Py4JJavaError, match="Value at index is null"):
+        spark.createDataFrame(rows, declared).collect()
 
 
 def test_nulls_of_all_types_come_back_from_python(spark: SparkSession) -> None:

@@ -14,8 +14,11 @@ from semistream.spark.sales_source import register_sources
 
 __all__ = ["session"]
 
-_ARROW = {"ARROW_ENABLE_UNSAFE_MEMORY_ACCESS": "true", "ARROW_ENABLE_NULL_CHECK_FOR_GET": "false"}
-"""Environment of the JVM: Arrow does not check bounds and NULLs of each value, because Spark checks before it reads."""
+_ARROW = "ARROW_ENABLE_UNSAFE_MEMORY_ACCESS"
+"""Environment variable of the JVM: if it is true, Arrow does not check the bounds of each value.
+
+Arrow still checks for NULLs. Spark does not check columns that are declared NOT NULL, and would read any value instead.
+"""
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 
 
@@ -45,10 +48,10 @@ def session(
     -----
     The session listens on the loopback address only, without web page and progress lines. It shuffles into two
     partitions per core instead of 200, keeps state in RocksDB, which parked rows need, and moves data between JVM and
-    Python as Arrow. A JVM that it starts reads this data without Arrow's own checks of bounds and NULLs, since Spark
-    checks before it reads; set ``ARROW_ENABLE_UNSAFE_MEMORY_ACCESS=false`` and ``ARROW_ENABLE_NULL_CHECK_FOR_GET=true``
-    in the environment to keep them. `semistream.spark.java.use_java` finds Java. ``format("semistream-sales")`` is
-    registered. If there is an active session, it is returned with its SQL settings updated.
+    Python as Arrow. A JVM that it starts reads this data without Arrow's own checks of bounds; set
+    ``ARROW_ENABLE_UNSAFE_MEMORY_ACCESS=false`` in the environment to keep them. `semistream.spark.java.use_java` finds
+    Java. ``format("semistream-sales")`` is registered. If there is an active session, it is returned with its SQL
+    settings updated.
 
     Examples
     --------
@@ -60,8 +63,8 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if SparkContext._gateway is None:  # the JVM is not running yet
         use_java()
-        for variable, value in ({"SPARK_LOCAL_IP": "127.0.0.1"} | _ARROW).items():
-            os.environ.setdefault(variable, value)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault(_ARROW, "true")
     chosen = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
