@@ -12,7 +12,6 @@ next. All tasks of a micro-batch read one version, and its replays read the same
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,13 +28,13 @@ from semistream.core.errors import SemistreamError, UnsupportedJoinError
 from semistream.core.units import parse_bytes
 from semistream.lookups.lookups import Lookups
 from semistream.relation.relation import Relation
-from semistream.relation.storage.manifest import SPARK_SCHEMA, Manifest
+from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import Place, place_of
 from semistream.relation.versions.holds import hold_manifest
 from semistream.relation.versions.pins import Pin
 from semistream.spark.features import arrow_function
 from semistream.spark.joining.task_relation import TaskRelation
-from semistream.spark.relations.types import arrow_schema, fit, spark_type
+from semistream.spark.relations.types import arrow_schema, fit, relation_types
 from semistream.spark.sales_source import register_sources
 
 __all__ = ["LookUpFunction", "register"]
@@ -126,16 +125,8 @@ def _result(manifest: Manifest, columns: Sequence[str] | None) -> st.StructType:
         raise UnsupportedJoinError(f"the relation has no column {unknown[0]!r}; it has {', '.join(ours)}")
     if not chosen:
         raise UnsupportedJoinError("the relation has no columns but its key, so a look-up has nothing to return")
-    original: dict[str, st.DataType] = {}
-    if SPARK_SCHEMA in manifest.properties:
-        built = st.StructType.fromJson(json.loads(manifest.properties[SPARK_SCHEMA]))
-        original = {part.name: part.dataType for part in built.fields}
-    return st.StructType(
-        [
-            st.StructField(name, original.get(name) or spark_type(name, manifest.schema.field(name).type))
-            for name in chosen
-        ]
-    )
+    kinds = relation_types(manifest, [manifest.schema.field(name) for name in chosen])
+    return st.StructType([st.StructField(name, kind) for name, kind in zip(chosen, kinds, strict=True)])
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,37 @@ def test_a_relation_and_its_versions_are_tables(spark: SparkSession, tmp_path: P
     assert first.count() == 900
 
 
+@pytest.mark.spark
+def test_nulls_inside_values_that_had_none_when_they_were_built(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark declared these parts NOT NULL, and would read an updated NULL as 0 or refuse it."""
+    parts = "array(id) AS sizes", "map(id, id) AS counts", "named_struct('a', id, 'b', array(id)) AS inner"
+    semistream.spark.build(spark.range(2).selectExpr("id", *parts), tmp_path / "r", "id").close()
+    with semistream.Relation.open(tmp_path / "r") as relation:
+        kinds = relation.schema
+    changed = {"id": 1, "sizes": [None, 5], "counts": [(7, None)], "inner": {"a": None, "b": [None]}}
+    columns = [pa.array([changed[part.name]], _nullable(part.type)) for part in kinds]
+    semistream.upsert(tmp_path / "r", pa.table(dict(zip(kinds.names, columns, strict=True))))
+    expected = (1, [None, 5], {7: None}, (None, [None]))
+    read = spark.read.format("semistream").load(str(tmp_path / "r"))
+    semistream.register(spark, {"built_with_parts": tmp_path / "r"})
+    for found in (
+        read.where("id = 1"),
+        semistream.join(spark.range(1, 2), tmp_path / "r", on="id"),
+        semistream.join(spark.range(1, 2), tmp_path / "r", on="id", algorithm="inlj"),
+        spark.sql("SELECT id, p.* FROM (SELECT id, lookup_built_with_parts(id) AS p FROM range(1, 2))"),
+    ):
+        assert [tuple(row) for row in found.collect()] == [expected]
+    assert read.where("inner.a IS NULL").count() == 1
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _nullable(kind.item_type))
+    return pa.struct({part.name: _nullable(part.type) for part in kind}) if pa.types.is_struct(kind) else kind
+
+
 def test_options_and_schemas(tmp_path: Path) -> None:
     """As Spark has them made, though in a process of its own."""
     table = pa.table({"a": pa.array([1], pa.int8()), "b": [2.0]})

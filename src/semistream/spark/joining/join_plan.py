@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from datetime import timedelta
@@ -28,7 +27,7 @@ from semistream.joins.interface.output import output_schema
 from semistream.relation.relation import Relation
 from semistream.relation.relation_files import bytes_in_memory, check_files
 from semistream.relation.storage import manifest as manifests
-from semistream.relation.storage.manifest import SPARK_SCHEMA, Manifest
+from semistream.relation.storage.manifest import Manifest
 from semistream.relation.storage.secondary_index import Columns
 from semistream.relation.stores.local_tier import local_tier
 from semistream.relation.stores.store_path import Place, StorePath, place_of
@@ -63,7 +62,7 @@ from semistream.spark.joining.shard_budget import NEW_ROWS, WAITING_ROWS, ShardB
 from semistream.spark.joining.spreading.routing import stripe_width
 from semistream.spark.joining.state_partitions import check_can_park
 from semistream.spark.relations.key_expressions import folding
-from semistream.spark.relations.types import arrow_schema, check_collations, spark_type
+from semistream.spark.relations.types import arrow_schema, check_collations, relation_types
 
 __all__ = ["ALGORITHM", "MEMORY", "plan_join"]
 
@@ -322,12 +321,6 @@ def _result_schema(
 ) -> st.StructType:
     """Return the stream's columns unchanged, then the relation's, with Spark's original types or the nearest ones."""
     named = output_schema(schema, pa.schema(values), suffix, folding(stream), prefix)
-    original: dict[str, st.DataType] = {}
-    if SPARK_SCHEMA in manifest.properties:
-        built = st.StructType.fromJson(json.loads(manifest.properties[SPARK_SCHEMA]))
-        original = {part.name: part.dataType for part in built.fields}
-    added = [
-        st.StructField(name, original.get(source.name) or spark_type(source.name, source.type))
-        for name, source in zip(named.names[len(schema) :], values, strict=True)
-    ]
+    kinds = relation_types(manifest, values)
+    added = [st.StructField(name, kind) for name, kind in zip(named.names[len(schema) :], kinds, strict=True)]
     return st.StructType([*stream.schema.fields, *added])

@@ -10,7 +10,6 @@ view is used with two conditions, in one query or in two, rows of one of them ar
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -23,10 +22,10 @@ from semistream.core.errors import SemistreamError
 from semistream.joins.interface.conditions import pick_columns
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
-from semistream.relation.storage.manifest import SPARK_SCHEMA, Manifest
+from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import place_of
 from semistream.spark.features import Filter
-from semistream.spark.relations.types import arrow_schema, fit, spark_type
+from semistream.spark.relations.types import arrow_schema, fit, relation_types
 from semistream.spark.relations.wanted_keys import RowSelection, WantedKeys
 
 __all__ = ["RelationDataSource"]
@@ -81,16 +80,9 @@ class RelationDataSource(DataSource):
         return "semistream"
 
     def schema(self) -> st.StructType:
-        original: dict[str, st.DataType] = {}
-        if SPARK_SCHEMA in self._manifest.properties:
-            built = st.StructType.fromJson(json.loads(self._manifest.properties[SPARK_SCHEMA]))
-            original = {part.name: part.dataType for part in built.fields}
-        return st.StructType(
-            [
-                st.StructField(part.name, original.get(part.name) or spark_type(part.name, part.type))
-                for part in self._fields
-            ]
-        )
+        kinds = relation_types(self._manifest, self._fields)
+        named = zip(self._fields, kinds, strict=True)
+        return st.StructType([st.StructField(part.name, kind) for part, kind in named])
 
     def reader(self, schema: st.StructType) -> DataSourceReader:
         return _Reader(self._path, self._manifest, arrow_schema(schema), pushdown=self._pushdown)

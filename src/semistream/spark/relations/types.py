@@ -6,6 +6,7 @@ garbage or a crash. So every batch that is returned to Spark is cast to exactly 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
@@ -15,9 +16,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type
 
 from semistream.core.errors import KeyTypeError, SemistreamError
+from semistream.relation.storage.manifest import SPARK_SCHEMA, Manifest
 from semistream.spark.features import HAS_TIMES, arrow_type, is_transferred_as_struct
 
-__all__ = ["UnsupportedTypeError", "arrow_schema", "check_collations", "fit", "spark_type", "together"]
+__all__ = [
+    "UnsupportedTypeError",
+    "arrow_schema",
+    "check_collations",
+    "fit",
+    "relation_types",
+    "spark_type",
+    "together",
+]
 
 _BINARY = "UTF8_BINARY"
 # Integers that Spark lacks become its next larger type, as when Spark reads them from Parquet.
@@ -65,6 +75,33 @@ def _arrow_type(field: st.StructField) -> pa.DataType:
             f"column {field.name!r} is {field.dataType.simpleString()}, which Spark cannot pass to Python as "
             "Arrow data; cast it to another type, or drop it"
         ) from error
+
+
+def relation_types(manifest: Manifest, columns: Iterable[pa.Field]) -> list[st.DataType]:
+    """Return the Spark types of a relation's columns: those that a Spark job built it from, or else the nearest ones.
+
+    Parts of nested values may be NULL, even if they could not be in the build: updates do not check that, and Spark
+    would read such a NULL as any value.
+    """
+    original: dict[str, st.DataType] = {}
+    if SPARK_SCHEMA in manifest.properties:
+        built = st.StructType.fromJson(json.loads(manifest.properties[SPARK_SCHEMA]))
+        original = {part.name: _with_nulls(part.dataType) for part in built.fields}
+    return [original.get(column.name) or spark_type(column.name, column.type) for column in columns]
+
+
+def _with_nulls(kind: st.DataType) -> st.DataType:
+    """Return a type whose nested values may be NULL."""
+    if isinstance(kind, st.ArrayType):
+        return st.ArrayType(_with_nulls(kind.elementType))
+    if isinstance(kind, st.MapType):
+        return st.MapType(_with_nulls(kind.keyType), _with_nulls(kind.valueType))
+    if isinstance(kind, st.StructType):
+        parts = kind.fields
+        return st.StructType(
+            [st.StructField(part.name, _with_nulls(part.dataType), True, part.metadata) for part in parts]
+        )
+    return kind
 
 
 def spark_type(name: str, arrow: pa.DataType) -> st.DataType:
