@@ -17,7 +17,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import semistream
 from event_loops import in_own_loop
+from packed_builds import packed_builds
 from semistream import Relation
 from semistream.errors import (
     BudgetTooSmallError,
@@ -303,6 +305,19 @@ def test_another_writer_and_refresh(relation: Relation, tmp_path: Path) -> None:
     assert relation.lookup([3], ["name"])["name"].to_pylist() == ["theirs"]
     relation.compact()
     assert relation.lookup([3, 9], ["name"])["name"].to_pylist() == ["theirs", "name 3"]
+
+
+def test_rows_of_another_packing_after_joins_were_attached(tmp_path: Path) -> None:
+    """R shows a compacted version, but reads the pages of the earlier one until joins no longer hold them."""
+    rows = pa.table({"id": range(200), "price": range(200)})
+    with packed_builds(0), Relation.build(rows, tmp_path / "r", key="id", unique=True) as relation:
+        assert relation.lookup([3, 5]).to_pydict() == {"price": [3, 5]}
+        join = semistream.create("oracle", relation, on="id", schema=pa.schema({"id": pa.int64()}))
+        with packed_builds(2):
+            relation.compact()
+        relation.unsubscribe(join)
+        relation.upsert(pa.table({"id": [5], "price": [55]}))
+        assert relation.lookup([3, 5, 190]).to_pydict() == {"price": [3, 55, 190]}
 
 
 def test_rebuilt_with_other_columns(relation: Relation, tmp_path: Path) -> None:

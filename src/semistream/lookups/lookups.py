@@ -29,6 +29,8 @@ from semistream.relation.version_changes import changed_between
 
 if TYPE_CHECKING:
     from semistream.relation.changes.patch import Patch
+    from semistream.relation.pages.page_layout import PageLayout
+    from semistream.relation.rows.packed.packing import Packing
 
 __all__ = ["Lookups"]
 
@@ -180,11 +182,13 @@ class Lookups(RowLookups):
     def moving(self) -> Iterator[None]:
         """Wait for running calls, and hold back new ones while R moves to another version; then follow it."""
         with self._lock:
-            before = self.relation.manifest
+            before, pages = self.relation.manifest, self._pages()
             try:
                 yield
             finally:
                 if not self.relation.closed and self.relation.manifest is not before:
+                    if self._pages() != pages:  # R was compacted while joins were attached, and showed the old pages
+                        self.forget_all()
                     self._follow(before)
 
     def forget_all(self) -> None:
@@ -219,6 +223,10 @@ class Lookups(RowLookups):
         return np.sort(np.concatenate(changed))
 
     # -- inside -------------------------------------------------------------------------------------------
+
+    def _pages(self) -> tuple[Packing | None, PageLayout]:
+        """Return what the cache knows about the bytes of the pages that are open, whichever version they show."""
+        return self.relation.packing, self.relation.layout
 
     def _answer(
         self, keys: pa.RecordBatch, columns: Sequence[str] | None, found: str | None, many: bool
