@@ -105,6 +105,10 @@ CASES: dict[str, tuple[pa.Array, tuple[str, int, int, int]]] = {
     "few words": (pa.array([f"word {i % 50}" for i in range(ROWS)]), (DICTIONARY, 1, 0, 1)),
     "words of a dictionary": (pa.array([f"word {i % 50}" for i in range(ROWS)]).dictionary_encode(),
                               (DICTIONARY, 1, 0, 1)),
+    "views in a dictionary": (
+        pa.DictionaryArray.from_arrays(np.arange(ROWS) % 9, pa.array(["red", "blue", "green"] * 3, pa.string_view())),
+        (DICTIONARY, 1, 0, 1),
+    ),
     "some more words": (pa.array([NAMES[i % 300] for i in range(ROWS)], pa.binary_view()), (DICTIONARY, 2, 0, 1)),
     "text": (pa.array([f"this is the text number {i:06} of all" for i in range(ROWS)], pa.string_view()),
              (SYMBOLS, 1, 0, 1)),

@@ -63,10 +63,10 @@ def choices(number: int, sample: pa.Array, distinct: pa.Array | None, more: bool
     more
         Whether R will get more rows, some of them with values that are not known yet.
     """
-    if pa.types.is_dictionary(sample.type):
-        sample = sample.dictionary.take(sample.indices)
     if family(sample.type) == "bytes":
         return tuple(_of_bytes(number, as_large_binary(sample), distinct, more))
+    if pa.types.is_dictionary(sample.type):
+        sample = sample.dictionary.take(sample.indices)
     return tuple(_of_numbers(number, sample))
 
 

@@ -37,7 +37,7 @@ class DistinctValues:
         if self.values is None:
             return
         if pa.types.is_dictionary(array.type):
-            array = array.dictionary.take(array.indices.unique())
+            array = as_large_binary(array.dictionary).take(array.indices.unique())
         found = as_large_binary(array).unique().drop_null()
         new = found.filter(pc.invert(pc.is_in(found, value_set=self.values))) if len(self.values) else found
         if len(new):

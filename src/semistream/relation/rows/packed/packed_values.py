@@ -170,7 +170,9 @@ class WordTable:
 
 
 def as_large_binary(array: pa.Array) -> pa.Array:
-    """Return strings or binary values of any type as one type."""
+    """Return strings or binary values of any type, or dictionaries of these, as one type."""
+    if pa.types.is_dictionary(array.type):  # Arrow cannot take from a dictionary of views
+        return as_large_binary(array.dictionary).take(array.indices)
     if pa.types.is_string_view(array.type):
         array = array.cast(pa.large_string())
     return array.cast(pa.large_binary())
