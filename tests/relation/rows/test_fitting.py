@@ -45,6 +45,18 @@ def test_unions_are_updated_with_rows_or_without(tmp_path: Path, nested: bool) -
     assert rows_of(Relation.open(tmp_path / "r")) == table.slice(1).to_pylist()
 
 
+@pytest.mark.parametrize("encoding", ["dictionary", "runs"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_encoded_views_are_decoded(kind: pa.DataType, encoding: str) -> None:
+    """Polars gives its categories as dictionaries of views."""
+    words = pa.array(["red", None], pa.string_view())
+    numbers = pa.array([1, 2] if encoding == "runs" else [0, 1], pa.int32())
+    made = pa.RunEndEncodedArray if encoding == "runs" else pa.DictionaryArray
+    found = as_type(made.from_arrays(numbers, words), kind)
+    found.validate(full=True)
+    assert found.equals(words.cast(kind))
+
+
 @pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("s"), pa.date32()], ids=str)
 @pytest.mark.parametrize("encoding", ["dictionary", "runs"])
 def test_encoded_keys_of_exact_kinds(tmp_path: Path, kind: pa.DataType, encoding: str) -> None:

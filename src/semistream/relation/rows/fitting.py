@@ -56,11 +56,17 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type.num_fields and _plain(array.type) == _plain(kind):
         # Arrow's cast returns invalid arrays for nested types with runs, and for slices of lists of lists of nulls.
         return _through_rows(array, kind)
-    if pa.types.is_run_end_encoded(array.type):
-        array = pc.run_end_decode(array)
-    if pa.types.is_dictionary(array.type):  # Arrow casts dictionaries to some types only
-        array = array.dictionary_decode()
-    return array.cast(kind)
+    return _decoded(array).cast(kind)
+
+
+def _decoded(array: pa.Array) -> pa.Array:
+    """Return the values of runs, and of a dictionary, which Arrow casts to some types only."""
+    try:
+        if pa.types.is_run_end_encoded(array.type):
+            return _decoded(pc.run_end_decode(array))
+        return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    except pa.ArrowNotImplementedError:  # views, of which Polars makes the dictionaries of its categories
+        return _through_rows(array, array.type.value_type)
 
 
 def _through_rows(array: pa.Array, kind: pa.DataType) -> pa.Array:
