@@ -210,10 +210,10 @@ class DeltaSource(SourceTable):
     def _actions(self, version: int) -> list[dict[str, Any]]:
         try:
             with self._files.open_input_file(f"_delta_log/{version:020d}.json") as log:
-                text = log.read().decode()
+                lines = log.read().split(b"\n")  # in a text, U+0085 and U+2028 would end lines too
         except FileNotFoundError:
             raise self._expired(version) from None
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return [json.loads(line) for line in lines if line.strip()]
 
     def _commit(self, version: int) -> Commit:
         try:
