@@ -74,7 +74,7 @@ class DeltaSource(SourceTable):
 
     @property
     def id(self) -> str:
-        return str(self._at(self._newest()).metadata().id)
+        return str(self._loaded(None).metadata().id)  # not from `_at`: the table may have been made again
 
     def newest(self) -> Commit:
         return self._commit(self._newest())
