@@ -14,6 +14,7 @@ import semistream
 from followed_histories import IcebergHistory, followed
 from semistream.core.errors import RelationBuildError
 from semistream.errors import ExpiredCommitError, FollowError
+from semistream.relation.followed.source_table import SourceUnavailableError
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
 
@@ -158,6 +159,38 @@ def test_files_of_another_format_in_iceberg(tmp_path, monkeypatch):
     source.append()
     monkeypatch.setattr(DataFile, "file_format", property(lambda _: FileFormat.AVRO))
     refused("shop.products", tmp_path / "r", "is AVRO.*rewrite_data_files", catalog="test", options=source.options)
+
+
+def halved(file: Path) -> str:
+    """Damage a file; return its name."""
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    return file.name
+
+
+def test_a_damaged_file_of_delta(tmp_path, table):
+    semistream.follow(table, tmp_path / "r", key="id")
+    write_deltalake(table, pa.table({"id": [9], "name": ["x"], "price": [0.0]}), mode="append")
+    name = halved(max(table.glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns))
+    refused(table, tmp_path / "r", f"the file {name} of {table} cannot be decoded .*footer.*nothing was committed")
+    assert manifests.versions(tmp_path / "r") == [1]
+
+
+@pytest.mark.parametrize("pattern", ["*.parquet", "snap-*.avro", "*-m0.avro"])
+def test_a_damaged_file_of_iceberg(tmp_path, pattern):
+    source = IcebergHistory(tmp_path, 0)
+    (file,) = (tmp_path / "warehouse").rglob(pattern)
+    told = f"the file .*{halved(file)} of shop.products cannot be decoded .*restore the file"
+    refused("shop.products", tmp_path / "r", told, catalog="test", options=source.options)
+
+
+def test_a_manifest_of_iceberg_that_is_missing(tmp_path):
+    """The snapshot may have expired after its metadata were read. The next attempt says so."""
+    source = IcebergHistory(tmp_path, 0)
+    next((tmp_path / "warehouse").rglob("snap-*.avro")).unlink()
+    told = "cannot read the file .*snap-.* of shop.products.*try again"
+    refused(
+        "shop.products", tmp_path / "r", told, SourceUnavailableError, catalog="test", options=source.options
+    )  # fmt: skip
 
 
 def test_files_of_deleted_rows_in_iceberg(tmp_path, monkeypatch):

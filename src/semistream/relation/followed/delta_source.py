@@ -33,6 +33,7 @@ from semistream.relation.followed.source_table import (
     SourceTable,
     SourceUnavailableError,
     plain_schema,
+    reading,
 )
 from semistream.relation.rows.selection import keep_rows
 
@@ -140,16 +141,17 @@ class DeltaSource(SourceTable):
                 f"{self.table} refers to the file {path} outside of its directory, as a shallow clone does; follow "
                 "the table that was cloned, or make a deep clone"
             )
-        try:
-            file = self._files.open_input_file(path)
-        except FileNotFoundError:
-            raise ExpiredCommitError(
-                f"the file {path} of {self.table} is not there: VACUUM removed it before the relation had its commit; "
-                "rebuild the relation from the newest version, follow more often, or keep files longer "
-                "(delta.deletedFileRetentionDuration)"
-            ) from None
-        with file:
-            yield from parquet_rows(file, path, schema, constants, extra or ())
+        with reading(path, self.table):
+            try:
+                file = self._files.open_input_file(path)
+            except FileNotFoundError:
+                raise ExpiredCommitError(
+                    f"the file {path} of {self.table} is not there: VACUUM removed it before the relation had its "
+                    "commit; rebuild the relation from the newest version, follow more often, or keep files longer "
+                    "(delta.deletedFileRetentionDuration)"
+                ) from None
+            with file:
+                yield from parquet_rows(file, path, schema, constants, extra or ())
 
     def _complete(self, before: int, action: Mapping[str, Any]) -> _File:
         """Return a file with its partition values, which the action that removes it may not repeat."""

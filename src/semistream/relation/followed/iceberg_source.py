@@ -18,11 +18,12 @@ from semistream.relation.followed.source_table import (
     SourceTable,
     SourceUnavailableError,
     plain_schema,
+    reading,
 )
 from semistream.relation.rows.fitting import fit
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
+    from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
@@ -111,8 +112,8 @@ class IcebergSource(SourceTable):
 
     def snapshot(self, commit: Commit) -> Iterator[pa.RecordBatch]:
         snapshot = self._snapshot(commit.name)
-        for manifest in snapshot.manifests(self._loaded.io):
-            for entry in manifest.fetch_manifest_entry(self._loaded.io, discard_deleted=True):
+        for manifest in self._manifests(snapshot):
+            for entry in self._entries(manifest, discard_deleted=True):
                 yield from self._rows(entry.data_file, snapshot)
 
     def changes(self, before: str, commit: Commit) -> Iterator[ChangedBatch]:
@@ -122,13 +123,21 @@ class IcebergSource(SourceTable):
         if snapshot.summary is not None and snapshot.summary.operation.value == _MOVED:
             return
         for status in (ManifestEntryStatus.DELETED, ManifestEntryStatus.ADDED):
-            for manifest in snapshot.manifests(self._loaded.io):
+            for manifest in self._manifests(snapshot):
                 if manifest.added_snapshot_id != snapshot.snapshot_id:
                     continue  # an earlier snapshot wrote it, and nothing in it is new
-                for entry in manifest.fetch_manifest_entry(self._loaded.io, discard_deleted=False):
+                for entry in self._entries(manifest, discard_deleted=False):
                     if entry.status == status and entry.snapshot_id == snapshot.snapshot_id:
                         for rows in self._rows(entry.data_file, snapshot):
                             yield ChangedBatch(status == ManifestEntryStatus.ADDED, rows)
+
+    def _manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
+        with reading(snapshot.manifest_list, self.table):
+            return snapshot.manifests(self._loaded.io)
+
+    def _entries(self, manifest: ManifestFile, *, discard_deleted: bool) -> list[ManifestEntry]:
+        with reading(manifest.manifest_path, self.table):
+            return manifest.fetch_manifest_entry(self._loaded.io, discard_deleted=discard_deleted)
 
     def _rows(self, file: DataFile, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
         from pyiceberg.expressions import AlwaysTrue
@@ -143,15 +152,17 @@ class IcebergSource(SourceTable):
         number = self._schema_id(snapshot)
         columns, schema = self._loaded.schemas()[number], self._schemas(number)
         scan = ArrowScan(self._loaded.metadata, self._loaded.io, columns, AlwaysTrue())
-        try:
-            # The public method reads whole files into memory; this one yields a batch at a time.
-            for rows in scan._record_batches_from_scan_tasks_and_deletes([FileScanTask(file)], {}):
-                yield fit(rows.select(schema.names), schema)
-        except FileNotFoundError:
-            raise ExpiredCommitError(
-                f"the file {file.file_path} of {self.table} is not there: it was removed before the relation had its "
-                "snapshot; rebuild the relation from the newest snapshot, follow more often, or expire snapshots later"
-            ) from None
+        with reading(file.file_path, self.table):
+            try:
+                # The public method reads whole files into memory; this one yields a batch at a time.
+                for rows in scan._record_batches_from_scan_tasks_and_deletes([FileScanTask(file)], {}):
+                    yield fit(rows.select(schema.names), schema)
+            except FileNotFoundError:
+                raise ExpiredCommitError(
+                    f"the file {file.file_path} of {self.table} is not there: it was removed before the relation had "
+                    "its snapshot; rebuild the relation from the newest snapshot, follow more often, or expire "
+                    "snapshots later"
+                ) from None
 
     def _arrow_schema(self, number: int) -> pa.Schema:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -209,7 +220,7 @@ class IcebergSource(SourceTable):
         """Raise if a snapshot has files of deleted rows."""
         from pyiceberg.manifest import ManifestContent
 
-        for manifest in snapshot.manifests(self._loaded.io):
+        for manifest in self._manifests(snapshot):
             if manifest.content == ManifestContent.DELETES and (
                 manifest.existing_files_count or manifest.added_files_count
             ):

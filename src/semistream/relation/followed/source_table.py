@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
@@ -19,6 +20,7 @@ __all__ = [
     "SourceTable",
     "SourceUnavailableError",
     "plain_schema",
+    "reading",
 ]
 
 
@@ -114,3 +116,26 @@ class SourceTable(ABC):
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return a schema without metadata, and with nullable fields: R distinguishes neither."""
     return pa.schema([pa.field(field.name, field.type) for field in schema])
+
+
+@contextlib.contextmanager
+def reading(file: str, table: str) -> Iterator[None]:
+    """Convert the errors of a library that reads a file of a table to errors that name both and say what to do."""
+    try:
+        yield
+    except (SemistreamError, MemoryError):
+        raise
+    except OSError as error:
+        raise SourceUnavailableError(
+            f"cannot read the file {file} of {table}: {_first_line(error)}; check that its storage is reachable, and "
+            "that the file is complete, and try again"
+        ) from error
+    except Exception as error:  # readers of Avro raise whatever the bytes lead to
+        raise FollowError(
+            f"the file {file} of {table} cannot be decoded ({_first_line(error)}); nothing was committed: restore the "
+            "file if it is damaged, or write its rows again in the table"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(". ")
