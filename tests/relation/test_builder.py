@@ -391,6 +391,12 @@ def test_rows_out_of_order_are_refused_by_a_clustered_shard(tmp_path: Path) -> N
     assert os.listdir(tmp_path) == []
 
 
+def test_a_number_of_shards_whose_names_fit_no_memory(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="shards must be at most 65,536, not 65,537"):
+        Relation.build(pa.table({"id": [1]}), tmp_path / "r", key="id", shards=65_537)
+    assert not (tmp_path / "r").exists()
+
+
 # -- columns that Arrow cannot sort -----------------------------------------------------------------------
 
 

@@ -12,14 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from semistream.core.arguments import check_at_least
 from semistream.core.errors import NotARelationError, RelationBuildError, SemistreamError
 from semistream.core.units import parse_bytes
 from semistream.core.value_texts import short, value_texts
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.encoding_choice import EncodingChoice, check_encoding
-from semistream.relation.pages.shard_writer import PAGE_BYTES, check_page_bytes
+from semistream.relation.pages.shard_writer import PAGE_BYTES, check_page_bytes, check_shards
 from semistream.relation.pages.sorted_shards import SortedShards
 from semistream.relation.rows.arrow_input import as_reader
 from semistream.relation.rows.dictionaries import roomy, roomy_schema
@@ -157,7 +156,7 @@ def build(
     properties = encoded_as(encoding, properties or {})
     page_bytes = parse_bytes(page_size)
     check_page_bytes(page_bytes, fill)
-    check_at_least(1, shards=shards)
+    check_shards(shards)
     reader = as_reader(data)
     check_names(reader.schema)
     orders = [KeyCodec.for_schema(reader.schema, columns) for columns in (key, *named_indexes(indexes, key))]

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.core.arguments import check_at_least
 from semistream.core.arrays import Bytes, Ints
 from semistream.core.errors import RelationBuildError
 from semistream.relation.filters.filter_writer import FilterWriter
@@ -33,12 +34,14 @@ from semistream.relation.storage.checksum import file_seed, seal
 from semistream.relation.storage.index_file import index_to_bytes
 from semistream.relation.storage.manifest import ShardFiles
 
-__all__ = ["PAGE_BYTES", "ShardWriter", "check_page_bytes"]
+__all__ = ["PAGE_BYTES", "ShardWriter", "check_page_bytes", "check_shards"]
 
 
 PAGE_BYTES = 8192
 _CHUNK_ROWS, _CHUNK_BYTES = 1 << 16, 1 << 24
 """Rows that are packed together, and the maximum bytes of such rows."""
+_MOST_SHARDS = 1 << 16
+"""A manifest with as many shards has 20 MB. More names of files may not fit into memory."""
 
 
 def check_page_bytes(page_bytes: int, fill: float) -> None:
@@ -47,6 +50,16 @@ def check_page_bytes(page_bytes: int, fill: float) -> None:
         raise ValueError(f"page_size must be a multiple of 512 from 512 B to 64 MiB, not {page_bytes}")
     if not 0.1 <= fill <= 1.0:
         raise ValueError(f"fill must be from 0.1 to 1.0, not {fill}; the papers use 0.8 where R is updated")
+
+
+def check_shards(shards: int) -> None:
+    """Raise ValueError for numbers of shards that cannot work."""
+    check_at_least(1, shards=shards)
+    if shards > _MOST_SHARDS:
+        raise ValueError(
+            f"shards must be at most {_MOST_SHARDS:,}, not {shards:,}: each has files of its own; give about as many "
+            "as there are cores that join"
+        )
 
 
 class ShardWriter:

@@ -25,7 +25,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from semistream.core.arguments import check_at_least
 from semistream.core.errors import RelationBuildError, SemistreamError
 from semistream.core.units import parse_bytes
 from semistream.relation.builder import (
@@ -40,7 +39,7 @@ from semistream.relation.builder import (
 from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.keys.valid_times import ValidTimes
 from semistream.relation.pages.encoding_choice import check_encoding
-from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes
+from semistream.relation.pages.shard_writer import PAGE_BYTES, ShardWriter, check_page_bytes, check_shards
 from semistream.relation.pages.stored_rows import rows_codec
 from semistream.relation.relation import Relation
 from semistream.relation.rows.packed.packing import Packing
@@ -121,7 +120,7 @@ def build(
     path = place_of(path).absolute()
     page_bytes = parse_bytes(page_size)
     check_page_bytes(page_bytes, fill)
-    check_at_least(1, shards=shards)
+    check_shards(shards)
     schema = arrow_schema(df.schema)
     check_names(schema)
     codec = KeyCodec.for_schema(schema, key)
