@@ -27,10 +27,9 @@ class Pair(NamedTuple):
 
 def sections() -> dict[str, list[Pair]]:
     """Return what is drawn: each section has a scale of its own."""
-    on_spark = {"10 M products, 1.5 GB": "spark-100k.json", "40 M products, 6.1 GB": "spark-40m-rows.json"}
-    beside = {"batches of 100,000": "peers-100k.json", "batches of 1,000,000": "peers-1m.json"}
-    spark = {label: _read(name) for label, name in on_spark.items()}
-    peers = {label: _read(name)["points"][0] for label, name in beside.items()}
+    spark = {_size(one): one for one in (_read("spark-100k.json"), _read("spark-40m-rows.json"))}
+    engines = {"batches of 100,000": "peers-100k.json", "batches of 1,000,000": "peers-1m.json"}
+    peers = {label: _read(name)["points"][0] for label, name in engines.items()}
     return {
         "Stream rows per second on Spark, micro-batches of 100,000": [
             Pair(label, "Spark's stream-static join", one["ours"], one["stream_static"]) for label, one in spark.items()
@@ -77,6 +76,10 @@ def _bar(top: int, name: str, rate: float, most: float, color: str, ratio: str) 
         f'<text x="{LEFT + length + 8:.0f}" y="{top + 15}" font-size="13.5" font-weight="700" fill="#17212b">'
         f"{_rate(rate)}{ratio}</text>",
     ]
+
+
+def _size(found: dict[str, Any]) -> str:
+    return f"{found['plan']['rows'] / 1e6:.0f} M products, {found['relation']['bytes'] / 1e9:.1f} GB as packed pages"
 
 
 def _rate(rate: float) -> str:
