@@ -53,6 +53,7 @@ def test_a_sign_is_stripped_and_a_column_added(place: Path) -> None:
     ("derive", "words"),
     [
         ("price", "as NAME=SQL; write it like"),
+        ("price= ", "--derive gives 'price' no SQL"),
         ("price=prize * 2", '"prize" not found in FROM clause'),
         ("price=price::DOUBLE", "Could not convert string '$4.50' to DOUBLE"),
         ("price=sum(net)", "the columns are id, price, net, at"),

@@ -63,7 +63,8 @@ def test_iceberg(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--option", "uri"], "--option 'uri' is not NAME=VALUE"),
+        (["--option", "uri"], "cannot read --option 'uri' as NAME=VALUE; write it like --option type=sql"),
+        (["--option", "uri=a", "--option", "uri=b"], "--option names 'uri' twice"),
         (["--port", "0"], "give --every SECONDS too"),
         (["--every", "-1"], "every"),
     ],

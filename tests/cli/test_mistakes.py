@@ -69,6 +69,8 @@ MISTAKES = {
     "build products.csv words.txt/r --key id": "words.txt/r: not a directory; give another path",
     "build products.csv r": "Missing option '--key'",
     "build products.csv r --key id --derive price": "NAME=SQL",
+    "build products.csv r --key id --type id=int64 --type id=string": "--type names 'id' twice; give it once",
+    "build products.csv r --key id --derive price=1 --derive price=2": "--derive names 'price' twice; give it once",
     "build products.csv r --key id --shard 2": "No such option: --shard",
     "biuld products.csv r": "No such command 'biuld'",
     "head nothing_in_it": "is a directory without a manifest, not a relation; build one with semistream build",

@@ -81,8 +81,9 @@ def test_evolve(tmp_path):
     assert [row["origin"] for row in Relation.open(path).to_table().to_pylist()] == [None, "IT"]
     for wrong, why in (
         (["--drop", "id"], "it is a key column"),
-        (["--rename", "title"], "has no name and value"),
+        (["--rename", "title"], "cannot read --rename 'title' as NAME=NEW"),
         (["--rename", "title=a", "--rename", "title=b"], "names 'title' twice"),
+        (["--add", "more=int8", "--add", "more=int64"], "--add names 'more' twice"),
         (["--add", "more=nothing"], "cannot read 'more=nothing' as NAME=TYPE"),
         (["--add", "more=int8", "--default", "more=many"], "is not a value of type int8"),
         (["--default", "stock=8"], "no change of columns is given"),

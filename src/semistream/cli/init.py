@@ -68,7 +68,7 @@ def init(
             f"there are {len(relations)} relations and {len(on)} --on; give one --on per relation, or none"
         )
     sample, format_ = _sample_of(stream)
-    told = parse_types(types or [])
+    told = parse_types(types)
     guessed = _schema_of(sample, format_, told)
     keys = [_asked_for(*pair) for pair in zip(relations, on, strict=True)] if on else [
         _key_of(relation, guessed) for relation in relations

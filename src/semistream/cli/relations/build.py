@@ -101,10 +101,10 @@ def build(
     from semistream.cli.relations.table_files import parse_types
     from semistream.relation.relation import Relation
 
-    derived = parse_derived(derive or [])
+    derived = parse_derived(derive)
     wanted = columns or ()
     # an expression may use columns that are not kept
-    master = find_master(sources, parse_types(types or []), table, () if derived else wanted, nulls=nulls or ())
+    master = find_master(sources, parse_types(types), table, () if derived else wanted, nulls=nulls or ())
     began = time.perf_counter()
     with progress() as bars:
         reading = bars.add_task("Reading", total=master.nbytes, unit="bytes", note="")

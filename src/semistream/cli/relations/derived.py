@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from semistream.cli.relations.csv_files import InputError
+from semistream.cli.relations.named_values import named_values
 from semistream.core.errors import MissingExtraError
 
 __all__ = ["parse_derived", "with_derived"]
 
 _BATCH_ROWS = 1 << 16
+_EXAMPLE = "\"price=replace(price, '$', '')::DOUBLE\""
 
 
-def parse_derived(texts: Sequence[str]) -> dict[str, str]:
+def parse_derived(texts: Iterable[str] | None) -> dict[str, str]:
     """Read ``NAME=SQL`` pairs.
 
     >>> parse_derived(["price=replace(price, '$', '')", "big=qty>=10"])
     {'price': "replace(price, '$', '')", 'big': 'qty>=10'}
     """
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, sql = text.partition("=")
-        if not name.strip() or not equals or not sql.strip():
-            raise InputError(
-                f"cannot read --derive {text!r} as NAME=SQL; write it like \"price=replace(price, '$', '')::DOUBLE\""
-            )
-        found[name.strip()] = sql.strip()
+    parts = [text.partition("=") for text in texts or ()]
+    stripped = [f"{name.strip()}{equals}{sql.strip()}" for name, equals, sql in parts]
+    found = named_values("--derive", stripped, "SQL", _EXAMPLE)
+    if empty := [name for name, sql in found.items() if not sql]:
+        raise InputError(f"--derive gives {empty[0]!r} no SQL; write it like --derive {_EXAMPLE}")
     return found
 
 

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from semistream.cli.console import out
 from semistream.cli.path_arguments import RelationPath
+from semistream.cli.relations.named_values import named_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,28 +51,15 @@ def evolve(
     from semistream.cli.relations.table_files import parse_types
     from semistream.relation.evolving import ColumnChanges, commit_evolved
 
-    added = parse_types(add or [])
-    changes = ColumnChanges(
-        added, drop or (), _pairs("--rename", rename), parse_types(widen or []),
-        _defaults(added, _pairs("--default", default)),
-    )  # fmt: skip
+    added = parse_types(add, "--add")
+    renamed = named_values("--rename", rename, "NEW", "name=title")
+    defaults = _defaults(added, named_values("--default", default, "VALUE", "stock=0"))
+    changes = ColumnChanges(added, drop or (), renamed, parse_types(widen, "--widen"), defaults)
     made = commit_evolved(path, changes)
     columns = ", ".join(f"{name} {kind}" for name, kind in zip(made.schema.names, made.schema.types, strict=True))
     out.print(
         f"[green]Committed[/green] version {made.version} of {escape(str(path))}: {escape(columns)}.", soft_wrap=True
     )
-
-
-def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts or []:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise ValueError(f"{option} {text!r} has no name and value; write {option} NAME=…")
-        if name in found:
-            raise ValueError(f"{option} names {name!r} twice; give it once")
-        found[name] = value
-    return found
 
 
 def _defaults(added: Mapping[str, pa.DataType], texts: Mapping[str, str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from semistream.cli.console import out
 from semistream.cli.path_arguments import RelationPath
+from semistream.cli.relations.named_values import named_values
 
 if TYPE_CHECKING:
     from semistream.relation.followed.follower import Lag, Step
@@ -84,8 +85,8 @@ def follow(
     elif port is not None:
         raise ValueError("--port serves the lag while the table is followed; give --every SECONDS too, or leave it out")
     follower = Follower(
-        table, path, key, catalog=catalog, options=_pairs(options or []), memory=memory, rebuild=rebuild,
-        page_size=page_size, fill=fill, shards=shards, encoding=encoding,
+        table, path, key, catalog=catalog, options=named_values("--option", options, "VALUE", "type=sql"),
+        memory=memory, rebuild=rebuild, page_size=page_size, fill=fill, shards=shards, encoding=encoding,
     )  # fmt: skip
 
     def report(step: Step) -> None:
@@ -117,12 +118,6 @@ def step_line(step: Step) -> str:
         f"[green]Version {step.version}[/green] is commit {escape(step.commit)}: {what}, "
         f"{format_bytes(step.bytes_written)} written in {step.seconds:.1f} s{behind}"
     )
-
-
-def _pairs(texts: list[str]) -> dict[str, str]:
-    if wrong := [text for text in texts if "=" not in text]:
-        raise ValueError(f"--option {wrong[0]!r} is not NAME=VALUE; write for example --option type=sql")
-    return dict(text.split("=", 1) for text in texts)
 
 
 @contextlib.contextmanager

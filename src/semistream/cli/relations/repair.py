@@ -75,7 +75,7 @@ def repair(
 
         manifest = manifests.load(path)  # already repaired at this point if it was damaged
         known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
-        given = parse_types(types or [])
+        given = parse_types(types)
         return find_master(data, given, table, manifest.schema.names, known=known, nulls=nulls or ()).reader()
 
     if len(copies) > 1:

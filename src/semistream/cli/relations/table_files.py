@@ -7,7 +7,7 @@ a table that is ordered by frequency keeps its order.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from semistream.cli.relations.csv_files import (
     csv_schema,
     first_not_integer,
 )
+from semistream.cli.relations.named_values import named_values
 from semistream.core.arguments import nearest
 
 __all__ = ["InputError", "InputFiles", "parse_types"]
@@ -32,15 +33,14 @@ _BATCH_ROWS = 1 << 16
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), *([\w/+:-]+)\]")
 
 
-def parse_types(texts: Sequence[str]) -> dict[str, pa.DataType]:
-    """Read ``NAME=TYPE`` pairs.
+def parse_types(texts: Iterable[str] | None, option: str = "--type") -> dict[str, pa.DataType]:
+    """Read the ``NAME=TYPE`` pairs of an option.
 
     >>> parse_types(["id=string", "price=decimal(12,2)"])
     {'id': DataType(string), 'price': Decimal128Type(decimal128(12, 2))}
     """
     types: dict[str, pa.DataType] = {}
-    for text in texts:
-        name, _, kind = text.partition("=")
+    for name, kind in named_values(option, texts, "TYPE", "id=int64").items():
         try:
             if kind.startswith("decimal(") and kind.endswith(")"):
                 precision, _, scale = kind[8:-1].partition(",")
@@ -51,7 +51,7 @@ def parse_types(texts: Sequence[str]) -> dict[str, pa.DataType]:
                 types[name] = pa.type_for_alias(kind)
         except (ValueError, pa.ArrowInvalid):
             raise InputError(
-                f"cannot read {text!r} as NAME=TYPE; types are Arrow's names, such as id=int64, id=string, "
+                f"cannot read {f'{name}={kind}'!r} as NAME=TYPE; types are Arrow's names, such as id=int64, id=string, "
                 "day=date32, price=decimal(12,2), 'at=timestamp[us, UTC]'"
             ) from None
     return types

@@ -227,11 +227,11 @@ def _read(
     from semistream.cli.relations.table_files import parse_types
 
     known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
-    derived = parse_derived(derive or [])
+    derived = parse_derived(derive)
     if not derived:
-        return find_master(sources, parse_types(types or []), table, columns, known=known, nulls=nulls or ()).reader()
+        return find_master(sources, parse_types(types), table, columns, known=known, nulls=nulls or ()).reader()
     before = {name: kind for name, kind in known.items() if name not in derived}
-    found = find_master(sources, parse_types(types or []), table, known=before, nulls=nulls or ())
+    found = find_master(sources, parse_types(types), table, known=before, nulls=nulls or ())
     return with_derived(found.reader(), derived, columns)
 
 
@@ -285,7 +285,7 @@ def _frame(
     if len(nulls or ()) > 1:
         raise InputError("--spark supports one text for NULL; give --null once, or leave out --spark")
     known = dict(zip(manifest.schema.names, manifest.schema.types, strict=True))
-    return read_csv(spark, names, known, parse_types(types or []), null=nulls[0] if nulls else None)
+    return read_csv(spark, names, known, parse_types(types), null=nulls[0] if nulls else None)
 
 
 def _announce(path: Path, before: Manifest, version: int) -> None:
