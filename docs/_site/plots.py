@@ -41,12 +41,16 @@ def plots(join: str) -> str:
     return "\n\n".join(_figure(join, run) for run in _runs() if join in run.rates)
 
 
+def _rate(rate: float) -> str:
+    return f"{rate / 1e6:.2f} M" if rate >= 1e6 else f"{rate / 1e3:.0f} k"
+
+
 def _figure(join: str, run: Run) -> str:
     ranked = sorted(run.rates.items(), key=lambda item: -item[1])
     most = ranked[0][1]
     place = [name for name, _ in ranked].index(join) + 1
     hits = f", {run.hits[join]:.0%} answered from memory" if run.hits.get(join) else ""
-    told = f"{join}: {run.rates[join] / 1e3:.0f} k tuples/s, {place}. of {len(ranked)}{hits}"
+    told = f"{join}: {_rate(run.rates[join])} tuples/s, place {place} of {len(ranked)}{hits}"
     height = STEP * len(ranked) + 12
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{told}" font-family="system-ui, sans-serif">',
@@ -59,6 +63,6 @@ def _figure(join: str, run: Run) -> str:
             f'fill="currentColor">{name}</text>'
             f'<rect x="{LEFT}" y="{top + 1}" width="{length:.0f}" height="{STEP - 5}" rx="3" fill="{color}"/>'
             f'<text x="{LEFT + length + 6:.0f}" y="{top + 12}" font-size="11.5" font-weight="{weight}" '
-            f'fill="currentColor">{rate / 1e3:.0f} k/s</text>'
+            f'fill="currentColor">{_rate(rate)}/s</text>'
         )
     return f"<figure>{''.join(parts)}</svg><figcaption>{run.told}. {told}.</figcaption></figure>"

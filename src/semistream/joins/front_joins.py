@@ -26,7 +26,10 @@ class FrontInlj(FrontStage):
 
 
 class FrontXHybridJoin(FrontStage):
-    """The front stage before X-HYBRIDJOIN: frequent tuples of any page, then pages with many frequent tuples."""
+    """The front stage before X-HYBRIDJOIN: it caches frequent tuples of any page.
+
+    X-HYBRIDJOIN then pins the pages that have many other frequent tuples.
+    """
 
     id = "front+x_hybridjoin"
     title = "front stage + X-HYBRIDJOIN"
