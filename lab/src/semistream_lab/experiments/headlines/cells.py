@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from semistream_lab.experiments.headlines.headline import Row
 
-__all__ = ["TITLES", "cells", "notes"]
+__all__ = ["LEGEND", "TITLES", "cells", "reasons"]
 
 TITLES = (
     "headline", "published", "as published, here", "equal bytes", "tuned", "today's disk", "adaptivejoin", "reproduces",
@@ -23,16 +25,18 @@ def cells(row: Row) -> list[str]:
     return [headline.text, headline.published, first, equal, tuned, today, adaptive, words[row.reproduces]]
 
 
-def notes(rows: list[Row]) -> list[str]:
-    """Return how to read the table, and why headlines do not reproduce."""
-    found = [
-        "Each cell is the lowest and the highest ratio that was measured, or a rate. *As published*: the paper's "
-        "way of measuring, its contestants as their authors ran them, its parameters, and the prices of its "
-        "machine. *Equal bytes*: the same bytes per tuple for all, in compiled code on a disk of 2010. *Tuned*: "
-        "what our tuner makes of each join there. *Today's disk*: the real run, with the paper's parameters. "
-        "*adaptivejoin*: its rate relative to the paper's join, both tuned, on the data of the row and at skew 1. "
-        "*Reproduces*: whether the direction is the published one; figures are judged below."
-    ]
-    found += [f"*{row.headline.text}* does not reproduce: {row.why}" for row in rows
-              if row.reproduces is False and row.why]  # fmt: skip
-    return found
+LEGEND = (
+    "Each cell is the lowest and the highest ratio that was measured, or a rate. *As published*: the paper's way of "
+    "measuring, its contestants as their authors ran them, its parameters, and the prices of its machine. *Equal "
+    "bytes*: the same bytes per tuple for all, in compiled code on a disk of 2010. *Tuned*: what our tuner makes of "
+    "each join there. *Today's disk*: the real run, with the paper's parameters. *adaptivejoin*: its rate relative to "
+    "the paper's join, both tuned, on the data of the row and at skew 1. *Reproduces*: whether the direction is the "
+    "published one; figures are judged below."
+)
+"""How to read the table."""
+
+
+def reasons(rows: Sequence[Row]) -> list[str]:
+    """Return why headlines do not reproduce."""
+    return [f"*{row.headline.text}* does not reproduce: {row.why}" for row in rows
+            if row.reproduces is False and row.why]  # fmt: skip

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from semistream_lab.experiments.headlines.absolute_rates import COLUMNS, RATES_NOTE, absolute_rates
-from semistream_lab.experiments.headlines.cells import TITLES, cells, notes
+from semistream_lab.experiments.headlines.cells import LEGEND, TITLES, cells, reasons
 from semistream_lab.experiments.headlines.headline import Row
 from semistream_lab.experiments.headlines.paragraphs import paragraphs
 from semistream_lab.experiments.judge.model_agreement import AGREEMENT, agreement
@@ -140,7 +140,7 @@ def _summary_line(line: str) -> str:
 def _first_screen(judged: Sequence[Judged], rows: Sequence[Row]) -> Iterator[str]:
     """The headlines, and absolute rates."""
     yield from _headline_table(rows)
-    yield from (f"<p>{_marked(text)}</p>" for text in [*paragraphs(rows), *notes(list(rows))])
+    yield from (f"<p>{_marked(text)}</p>" for text in [LEGEND, *paragraphs(rows), *reasons(rows)])
     if rates := absolute_rates(judged):
         yield "<h2>Absolute rates</h2>"
         yield f"<p>{html.escape(RATES_NOTE)}</p>"

@@ -9,7 +9,7 @@ from typing import Any
 
 from semistream.core.errors import MissingExtraError
 from semistream_lab.experiments.headlines.absolute_rates import COLUMNS, RATES_NOTE, absolute_rates
-from semistream_lab.experiments.headlines.cells import TITLES, cells, notes
+from semistream_lab.experiments.headlines.cells import LEGEND, TITLES, cells, reasons
 from semistream_lab.experiments.headlines.headline import Row
 from semistream_lab.experiments.headlines.paragraphs import paragraphs
 from semistream_lab.experiments.judge.model_agreement import AGREEMENT, agreement
@@ -90,10 +90,10 @@ def write_report(
 
 
 def headlines_in_markdown(rows: Sequence[Row]) -> list[str]:
-    """Return the table of headlines, a paragraph for each paper, and how to read them, as lines of Markdown."""
+    """Return the table of headlines, how to read it, and a paragraph for each paper, as lines of Markdown."""
     lines = ["| " + " | ".join(TITLES) + " |", "|---|---|---|---|---|---|---|---|"]
     lines += ["| " + " | ".join(cells(row)) + " |" for row in rows]
-    return [*lines, "", "\n\n".join([*paragraphs(rows), *notes(list(rows))]), ""]
+    return [*lines, "", "\n\n".join([LEGEND, *paragraphs(rows), *reasons(rows)]), ""]
 
 
 def markdown(

@@ -172,10 +172,10 @@ def no_gain_on_data(orders: Outcome, reports: Outcome) -> str:
         float(np.max((1.0 - shares) / (1.0 - shares * place / 100 / _even(workload)))) for place in places
     )  # fmt: skip
     return (
-        "the paper's own formula, (1 - s)/(1 - p) for a cache with the share s of the memory that answers the share p "
-        "of the stream, gives no gain for any size of the cache. TPC-H draws the customers of orders uniformly from "
-        f"two thirds of all, so p = s·m/{_even(workload):.2f} for a memory of m times R, and the best cache reaches "
-        f"{best:.3f}×, one that is nearly empty. A longitude that is frequent in the stream has proportionally more "
+        "the paper's own formula gives no gain for any size of the cache. It is (1 - s)/(1 - p), if the cache has the "
+        "share s of the memory and answers the share p of the stream. TPC-H draws the customers of orders uniformly "
+        f"from two thirds of all, so p = s·m/{_even(workload):.2f} for a memory of m times R. The best cache is then "
+        f"nearly empty and reaches {best:.3f}×. A longitude that is frequent in the stream has proportionally more "
         f"rows in R, so the best cache for these frequencies reaches {_best_whole_keys(reports):.3f}×."
     )
 
