@@ -275,39 +275,38 @@ class Manifest:
                     for index in document.get("indexes", ())
                 ),
             )
-            for part in (manifest, *(manifest.in_order_of(index.key) for index in manifest.indexes)):
-                manifest_check.check(
-                    part.shards, part.schema.names, part.key, part.version, part.page_bytes, part.fill, part.clustered
-                )
-            if len(set(manifest.files)) != len(manifest.files):
-                raise ValueError("it names a file twice")
-            dated = found[1] == _HISTORY or "valid_from" in document
-            if dated and (manifest.times is None or not manifest.clustered):
-                raise ValueError("it is that of a history without times, or without order")
-            if document["columns"] != _columns(manifest.schema):
-                raise ValueError(f"its columns {document['columns']} are not those of its schema")
-            manifest.row_layouts.check(manifest.all_shards, manifest.schema)
-            manifest_check.check_packing(manifest.packing, manifest.row_layouts, manifest.time_columns)
-            if document["rows"] != manifest.rows:
-                raise ValueError(f"it says {document['rows']!r} rows, but its shards have {manifest.rows:,}")
+            _check_consistent(manifest, document)
             if version is not None and manifest.version != version:
                 raise ValueError(f"it is the manifest of version {manifest.version}")
             return manifest
         except NotARelationError:
             raise
         except (
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-            RecursionError,
-            OSError,
-            pa.ArrowException,
-        ) as error:
+            AttributeError, LookupError, TypeError, ValueError, RecursionError, OSError, pa.ArrowException,
+        ) as error:  # fmt: skip
             raise NotARelationError(
                 f"the manifest {origin} is damaged ({type(error).__name__}: {error}); run semistream repair, best with "
                 "a copy of the relation, open another version, or build the relation again"
             ) from error
+
+
+def _check_consistent(manifest: Manifest, document: dict[str, Any]) -> None:
+    """Raise `ValueError` if parts of a manifest contradict each other, or the document that it was read from."""
+    for part in (manifest, *(manifest.in_order_of(index.key) for index in manifest.indexes)):
+        manifest_check.check(
+            part.shards, part.schema.names, part.key, part.version, part.page_bytes, part.fill, part.clustered
+        )
+    if len(set(manifest.files)) != len(manifest.files):
+        raise ValueError("it names a file twice")
+    dated = document["format_version"] == _HISTORY or "valid_from" in document
+    if dated and (manifest.times is None or not manifest.clustered):
+        raise ValueError("it is that of a history without times, or without order")
+    if document["columns"] != _columns(manifest.schema):
+        raise ValueError(f"its columns {document['columns']} are not those of its schema")
+    manifest.row_layouts.check(manifest.all_shards, manifest.schema)
+    manifest_check.check_packing(manifest.packing, manifest.row_layouts, manifest.time_columns)
+    if document["rows"] != manifest.rows:
+        raise ValueError(f"it says {document['rows']!r} rows, but its shards have {manifest.rows:,}")
 
 
 def _columns(schema: pa.Schema) -> dict[str, str]:
