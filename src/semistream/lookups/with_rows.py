@@ -10,7 +10,7 @@ from semistream.core.arguments import listed
 from semistream.joins.interface.output import output_schema
 from semistream.lookups.lookups import Lookups
 
-__all__ = ["schema_with_rows", "with_rows"]
+__all__ = ["with_rows"]
 
 
 def with_rows(
@@ -51,12 +51,3 @@ def with_rows(
     rows = lookups.get(dict(zip(key.names, (table[name] for name in listed(on)), strict=True)), columns)
     schema = output_schema(table.schema, rows.schema, suffix)
     return pa.Table.from_arrays([*table.columns, *(pa.chunked_array([one]) for one in rows.columns)], schema=schema)
-
-
-def schema_with_rows(
-    schema: pa.Schema, lookups: Lookups, columns: Sequence[str] | None = None, *, suffix: str = "_right"
-) -> pa.Schema:
-    """Return the schema that `with_rows` gives to tables of ``schema``."""
-    ours = lookups.relation.value_schema
-    fields = list(ours) if columns is None else [ours.field(name) for name in columns]
-    return output_schema(schema, fields, suffix)

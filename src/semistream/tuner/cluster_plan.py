@@ -2,7 +2,7 @@
 
 Differences from `plan`, where each shard has its own disk:
 
-* A page that is not in a machine's local disk cache is read from the store; a task has up to 320 requests in flight.
+* A page that is not in a machine's local disk cache is read from the store; a task has many requests in flight.
 * Each of ``h`` machines has 1/h of the shards, so its cache holds ``h`` times as much of what they read.
 * The tasks of a machine share its disk. If all of them read, each gets a part of its throughput.
 """
@@ -17,12 +17,14 @@ from typing import Any
 
 from semistream.core.units import format_bytes
 from semistream.costs import Constants
-from semistream.relation.devices.store_device import ON_THE_WAY
+from semistream.relation.devices.store_device import CALLS, ON_THE_WAY
+from semistream.relation.stores.object_store import ObjectStore
 from semistream.tuner.planner import Plan, PlanError
 
 __all__ = ["Machines", "parse_machines", "parse_seconds"]
 
-_IN_FLIGHT = 320
+_IN_FLIGHT = CALLS * ObjectStore.at_once
+"""Requests of a task to the store that are in flight together."""
 _WORKER = 300 << 20
 """Bytes of a Python worker with its libraries, without the memory of joins."""
 _BYTES_A_SECOND = 100e6

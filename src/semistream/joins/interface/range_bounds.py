@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from semistream.core.arrays import Bools, Ints
 from semistream.core.compiled import frozen, kernel
+from semistream.relation.keys.decimals import decimal_of
 from semistream.relation.keys.key_columns import plain_type
 from semistream.relation.keys.key_kinds import tick_kind, tick_nanoseconds
 
@@ -121,11 +122,11 @@ def _of_decimals(array: pa.Array, ours: pa.DataType, low: bool) -> tuple[pa.Arra
         limits, own = np.iinfo(ours.to_pandas_dtype()), 0
         most, least = int(limits.max), int(limits.min)
     kind = pa.decimal256(_WIDEST, scale)
-    values = array.cast(kind).fill_null(_decimal(0, kind))
+    values = array.cast(kind).fill_null(decimal_of(0, kind))
     side = np.zeros(len(values), np.int8)
     side[_differs(pc.greater, values, kind, _rescaled(most, own, scale))] = 1
     side[_differs(pc.less, values, kind, -_rescaled(-least, own, scale))] = -1
-    limbs = _words(pc.if_else(pa.array(side == 0), values, _decimal(0, kind))).view("<u4").reshape(-1, 8)
+    limbs = _words(pc.if_else(pa.array(side == 0), values, decimal_of(0, kind))).view("<u4").reshape(-1, 8)
     words = np.empty(side.size, np.int64)
     _rescale(frozen(limbs), max(scale - own, 0), 10 ** max(own - scale, 0), low, words)
     if pa.types.is_integer(ours):
@@ -188,14 +189,8 @@ def _differs(compare: Any, values: pa.Array, kind: pa.DataType, unscaled: int) -
     """Compare with a limit; no value exceeds a limit with more digits than decimals can have."""
     if abs(unscaled) >= 10**_WIDEST:
         return np.zeros(len(values), np.bool_)
-    found: Bools = compare(values, _decimal(unscaled, kind)).to_numpy(zero_copy_only=False)
+    found: Bools = compare(values, decimal_of(unscaled, kind)).to_numpy(zero_copy_only=False)
     return found
-
-
-def _decimal(unscaled: int, kind: pa.DataType) -> pa.Scalar:
-    """Return the decimal with this unscaled number."""
-    words = (unscaled % (1 << 256)).to_bytes(32, "little")
-    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(words)], 0)[0]
 
 
 def _words(array: pa.Array) -> NDArray[Any]:

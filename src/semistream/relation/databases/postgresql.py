@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from semistream.relation.databases.address import DatabaseError
 from semistream.relation.databases.database import VALUE, Database, TableName, one_row, unsupported
+from semistream.relation.keys.key_columns import is_text
 from semistream.relation.rows.fitting import one_batch
 
 __all__ = ["PostgreSQL"]
@@ -77,7 +78,7 @@ class PostgreSQL(Database):
 
     def byte_length(self, field: pa.Field) -> str:
         name = self.quoted(field.name)
-        if _is_text(field.type):
+        if is_text(field.type):
             return f"COALESCE(octet_length(CAST({name} AS text)), 0)"
         if pa.types.is_binary(field.type):
             return f"COALESCE(octet_length({name}), 0)"
@@ -93,7 +94,7 @@ class PostgreSQL(Database):
             return "timestamp with time zone" if kind.tz else "timestamp"
         if pa.types.is_time(kind):
             return "time"
-        if _is_text(kind):
+        if is_text(kind):
             return "text"
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
             return "bytea"
@@ -128,10 +129,6 @@ def _plain(field: pa.Field) -> pa.DataType:
                 return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
         return kind.storage_type
     return kind
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _first_line(error: Exception) -> str:

@@ -30,13 +30,13 @@ from semistream.relation.stores.local_tier import NO_ROOM, LocalTier
 from semistream.relation.stores.object_store import ObjectStatus
 from semistream.relation.stores.store_path import StorePath
 
-__all__ = ["StoreDevice"]
+__all__ = ["CALLS", "ON_THE_WAY", "StoreDevice"]
 
-_CALLS = 32
+CALLS = 32
 """Concurrent calls of one process to stores. A call consists of several requests."""
 _CALL_BYTES = 1 << 20
 """Maximum bytes of a call with more than one request."""
-ON_THE_WAY = _CALLS * _CALL_BYTES
+ON_THE_WAY = CALLS * _CALL_BYTES
 """Maximum bytes in flight from stores per process."""
 LONGEST_REQUEST = 512 << 10  # maximum bytes of a request
 _MEASURED_BYTES = 16 << 20  # bytes read to measure long runs
@@ -80,7 +80,7 @@ class StoreDevice(Device):
     ) -> None:
         self.page_bytes = self.frame_bytes = page_bytes
         self.places = [place for place, _, _ in objects]
-        self.depth = _CALLS * max(1, *(place.store.at_once for place in self.places), 1)
+        self.depth = CALLS * max(1, *(place.store.at_once for place in self.places), 1)
         self.counters = DeviceCounters()
         self._starts = np.cumsum([0, *(pages for _, _, pages in objects)], dtype=np.int64)
         self.page_count = int(self._starts[-1])
@@ -330,5 +330,5 @@ def _pool() -> ThreadPoolExecutor:
     global _threads
     with _making:
         if _threads is None or _threads[0] != os.getpid():
-            _threads = os.getpid(), ThreadPoolExecutor(_CALLS, "semistream-store")
+            _threads = os.getpid(), ThreadPoolExecutor(CALLS, "semistream-store")
         return _threads[1]

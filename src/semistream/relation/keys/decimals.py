@@ -1,4 +1,4 @@
-"""Decimals in another scale, exactly.
+"""Decimals by their unscaled numbers, and in another scale, exactly.
 
 Arrow divides some decimals of 256 bits wrongly: ``2**64 - 1`` with 40 decimal places becomes 18446744069032746375
 (release 26.0). It multiplies them correctly.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from semistream.core.arrays import Bools
 
-__all__ = ["rescaled"]
+__all__ = ["decimal_of", "rescaled"]
 
 _DIGITS = 76
 """Digits of the longest decimals."""
@@ -34,7 +34,7 @@ def rescaled(array: pa.Array, scale: int) -> pa.Array:
     dropped = array.type.scale - scale
     wide = array.cast(pa.decimal256(_DIGITS, array.type.scale))
     if dropped <= 0:
-        limit = _decimal(10 ** max(0, _DIGITS + dropped), wide.type)
+        limit = decimal_of(10 ** max(0, _DIGITS + dropped), wide.type)
         fits = pc.less(pc.abs(wide), limit) if dropped else pa.scalar(True)
         return pc.if_else(fits, wide, None).cast(pa.decimal256(_DIGITS, scale))
     words, exact = _divided(_limbs(wide), dropped)
@@ -73,7 +73,11 @@ def _limbs(wide: pa.Array) -> NDArray[np.uint64]:
     return words[8 * wide.offset :].reshape(-1, 8).astype(np.uint64)
 
 
-def _decimal(unscaled: int, kind: pa.DataType) -> pa.Scalar:
-    """Return a decimal by its unscaled number."""
-    words = unscaled.to_bytes(32, "little")
+def decimal_of(unscaled: int, kind: pa.DataType) -> pa.Scalar:
+    """Return the decimal of type ``kind``, a ``decimal256``, with this unscaled number.
+
+    >>> decimal_of(-125, pa.decimal256(76, 2)).as_py()
+    Decimal('-1.25')
+    """
+    words = (unscaled % (1 << 256)).to_bytes(32, "little")
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(words)])[0]
