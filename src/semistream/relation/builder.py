@@ -33,8 +33,8 @@ from semistream.relation.versions.leases import WRITERS, Writer
 from semistream.relation.versions.retrying import until_first
 
 __all__ = [
-    "NULL_KEYS", "build", "building", "check_names", "commit_build", "encoded_as", "layouts_before", "null_keys_of",
-    "shard_name",
+    "NULL_KEYS", "build", "building", "check_names", "check_schema", "commit_build", "encoded_as", "layouts_before",
+    "null_keys_of", "shard_name",
 ]  # fmt: skip
 
 NULL_KEYS = "rows_with_null_key"
@@ -123,6 +123,19 @@ def check_names(schema: pa.Schema) -> None:
         )
 
 
+def check_schema(schema: pa.Schema) -> None:
+    """Raise unless R can have these columns: names must differ, and manifests must be able to hold the types."""
+    check_names(schema)
+    for field in schema:
+        try:
+            pa.ipc.read_schema(pa.schema([field]).serialize())
+        except pa.ArrowException as error:  # dictionaries of extension types, such as uuid
+            raise RelationBuildError(
+                f"column {field.name!r} has the type {field.type}, which Arrow writes but cannot read: {error}; cast "
+                "the column to another type, such as that of the dictionary's values"
+            ) from error
+
+
 def build(
     data: Any,
     path: str | os.PathLike[str],
@@ -158,7 +171,7 @@ def build(
     check_page_bytes(page_bytes, fill)
     check_shards(shards)
     reader = as_reader(data)
-    check_names(reader.schema)
+    check_schema(reader.schema)
     orders = [KeyCodec.for_schema(reader.schema, columns) for columns in (key, *named_indexes(indexes, key))]
     times = ValidTimes.recognised(reader.schema, orders[0].names, valid_from, valid_to, clustered=clustered)
     if times is not None and (unique or len(orders) > 1):

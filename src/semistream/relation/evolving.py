@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from semistream.core.errors import RelationBuildError
 from semistream.core.units import format_bytes
-from semistream.relation.builder import check_names
+from semistream.relation.builder import check_names, check_schema
 from semistream.relation.pages.page_layout import PageLayout
 from semistream.relation.pages.stored_rows import codec_of
 from semistream.relation.relation_files import shown_page_bytes
@@ -165,7 +165,7 @@ def with_columns(manifest: Manifest, columns: Sequence[EvolvedColumn]) -> Manife
     """
     layouts = manifest.row_layouts
     schema = pa.schema([column.field for column in columns], manifest.schema.metadata)
-    check_names(schema)
+    check_schema(schema)
     numbers, defaults, following = [], dict(layouts.defaults), layouts.next_number
     for column in columns:
         number = column.number

@@ -89,6 +89,22 @@ def test_what_is_refused(products: Relation, changes: dict[str, Any], why: str) 
     assert manifests.versions(products.place) == [1]
 
 
+def test_types_that_no_manifest_can_hold(products: Relation, tmp_path: Path) -> None:
+    """Arrow writes the schema of a dictionary of UUIDs, but cannot read it."""
+    kind = pa.dictionary(pa.int32(), pa.uuid())
+    rows = ROWS.append_column("code", pa.nulls(40, kind))
+    for change in (
+        lambda: products.evolve(add={"code": kind}),
+        lambda: products.upsert(rows, evolve=True),
+        lambda: Relation.build(rows, tmp_path / "r", "id", overwrite=True),
+    ):
+        with pytest.raises(RelationBuildError, match=r"column 'code' has the type dictionary.*cast the column"):
+            change()
+    with Relation.open(tmp_path / "r") as relation:
+        assert relation.version == 1
+        assert rows_of(relation) == ROWS.to_pylist()
+
+
 def test_joins_must_not_be_attached(products: Relation) -> None:
     class Join(Listener):
         def prepare_update(self, patch: object) -> Any:

@@ -225,7 +225,7 @@ class Follower:
     def _schema(self, commit: Commit) -> pa.Schema:
         """Return R's schema for a commit; raise if R cannot hold it."""
         schema = self.source.schema(commit)
-        builder.check_names(schema)
+        builder.check_schema(schema)
         if {START, END} <= set(schema.names) and START not in self._key:
             raise FollowError(
                 f"{self.source.table} is a history: {START} and {END} say when its rows are valid, and a key has "

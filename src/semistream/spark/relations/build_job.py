@@ -30,7 +30,7 @@ from semistream.core.units import parse_bytes
 from semistream.relation.builder import (
     NULL_KEYS,
     building,
-    check_names,
+    check_schema,
     commit_build,
     encoded_as,
     layouts_before,
@@ -122,7 +122,7 @@ def build(
     check_page_bytes(page_bytes, fill)
     check_shards(shards)
     schema = arrow_schema(df.schema)
-    check_names(schema)
+    check_schema(schema)
     codec = KeyCodec.for_schema(schema, key)
     orders = [KeyCodec.for_schema(schema, columns).names for columns in named_indexes(indexes, key)]
     for names in (codec.names, *orders):
