@@ -16,6 +16,7 @@ import pytest
 
 import semistream
 from semistream.core.errors import CommitConflictError, NotARelationError, RelationBuildError, StorageError
+from semistream.relation.damage.verify import find_faults
 from semistream.relation.open_relation import OpenRelation
 from semistream.relation.relation import Relation
 from semistream.relation.storage import files
@@ -314,6 +315,21 @@ def test_a_writer_that_fails_removes_what_is_its_own(path):
         interrupted()
     assert not list(path.glob(f"*{failure.value}*"))
     assert (path / "shard-0000-fedcba9876543210.pages").exists()
+
+
+def test_a_version_that_is_removed_during_a_check_is_no_fault(path, monkeypatch):
+    read = manifests.load
+
+    def load(place, version):
+        monkeypatch.setattr(manifests, "load", read)
+        semistream.vacuum(path, older_than=-1)
+        return read(place, version)
+
+    upsert(path, rows(2, 3))
+    with Relation.open(path) as relation:
+        monkeypatch.setattr(manifests, "load", load)
+        assert list(find_faults(relation)) == []
+    assert manifests.versions(path) == [2]
 
 
 def test_links_in_a_relation_are_not_followed(path, tmp_path):
