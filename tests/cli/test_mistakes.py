@@ -32,6 +32,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("no.parquet").write_text("hello")
     Path("nothing_in_it").mkdir()
     pq.write_table(pa.table({"sale": [1, 2], "product": [1, 2]}), "sales.parquet")
+    page = Path("sales.parquet").read_bytes()
+    Path("damaged.parquet").write_bytes(page[:4] + b"\xff" * 26 + page[30:])
+    Path("cut.parquet").write_bytes(page[:60])
     semistream.Relation.build(pa.table({"id": [1, 2], "name": ["fig", "kiwi"]}), "products", key="id").close()
     return tmp_path
 
@@ -62,6 +65,10 @@ MISTAKES = {
     "plan --relation-rows 1M --rate 1 --memory 5% --rows-per-key nan": "--rows-per-key must be from 1 to the 1000000",
     "plan --relation-rows 1M --rate 1 --memory 5% --row-bytes 9000": "page of 8,192; give a larger --page-size",
     "plan --relation-rows 1M --rate 1 --memory 26300B": "memory of 26,300 B is too small for every algorithm",
+    "build damaged.parquet r --key sale": "cannot read damaged.parquet: Couldn't deserialize thrift: don't know what "
+    "type; write the file again, or leave it out",
+    "upsert cut.parquet products": "bytes not found in footer. Either the file is corrupted or this is not a parquet "
+    "file; write the file again, or leave it out",
     "build words.txt r --key id": "is not a Parquet, CSV or Arrow file, by its first bytes and its name; convert it",
     "build no.parquet r --key id": "is not a Parquet, CSV or Arrow file, by its first bytes and its name; convert it",
     "build nothing_in_it r --key id": "is a directory without a Parquet, CSV or Arrow file; name the files",

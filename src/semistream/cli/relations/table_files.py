@@ -6,6 +6,7 @@ a table that is ordered by frequency keeps its order.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -107,11 +108,9 @@ class InputFiles:
         """Return all rows; ``read`` is called with the bytes read so far and the batch just read."""
         rules = CsvRules({**self.known, **self.types}, self.nulls)
         first = self._parts(self.paths[0], rules)
-        try:
+        with _decoding(self.paths[0]):
             head = next(first, None)
             schema = head[0].schema if head else _empty_schema(self.paths[0], rules)
-        except pa.ArrowException as error:
-            raise _unreadable(self.paths[0], error) from error
         self._check_types(schema)
         # All files use the types of the first. Otherwise "007" in a second file would be guessed to be a number,
         # and become the text "7" in the first file's type.
@@ -125,13 +124,11 @@ class InputFiles:
                     parts = iter(()) if head is None else _chain(head, first)
                 else:
                     parts = self._parts(path, rules)
-                try:
+                with _decoding(path):
                     for batch, share in parts:
                         same = _as(batch, schema, path)
                         read(before + int(share * size), same)
                         yield same
-                except pa.ArrowException as error:
-                    raise _unreadable(path, error) from error
                 before += size
 
         return pa.RecordBatchReader.from_batches(schema, batches())
@@ -245,5 +242,13 @@ def _as(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch:
     return batch.select(schema.names).cast(schema)
 
 
-def _unreadable(path: Path, error: Exception) -> InputError:
-    return InputError(f"cannot read {path}: {str(error).rstrip('.')}")
+@contextlib.contextmanager
+def _decoding(path: Path) -> Iterator[None]:
+    """Name the file in errors of Arrow. For some damaged pages of Parquet these are OSErrors, without a number."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        first = "".join(filter(str.isprintable, str(error).partition("\n")[0])).rstrip(".: ")
+        raise InputError(f"cannot read {path}: {first}; write the file again, or leave it out") from error
