@@ -41,6 +41,11 @@ def test_head(products: Path) -> None:
     assert "[b]fig" in run("head", products, "--version", 1).stdout
 
 
+def test_any_number_of_rows(products: Path) -> None:
+    for asked in ("head", products), ("query", products, "SELECT * FROM r"):
+        assert "p49" in run(*asked, "--rows", 10**30).output
+
+
 def test_query(products: Path) -> None:
     pytest.importorskip("duckdb")
     assert "1225" in run("query", products, "SELECT sum(id) AS total FROM r").stdout

@@ -19,6 +19,7 @@ __all__ = ["head", "query"]
 
 _HELD = 1 << 30
 """Bytes; a smaller relation is held in memory while it is queried."""
+_BATCH_ROWS = 1 << 16
 _Version = Annotated[int | None, typer.Option(help="Which version; the newest by default.")]
 
 
@@ -67,11 +68,11 @@ def query(
             answer: Any = engine.sql(sql)
             if answer is None:  # a statement without a result, such as SET
                 return
-            reader = answer.to_arrow_reader(rows)
+            reader = answer.to_arrow_reader(min(rows, _BATCH_ROWS))
             found = _first(reader, reader.schema, rows + 1)
         except duckdb.Error as error:
             raise QueryError(f"{str(error).splitlines()[0]}; the relation is called r: {', '.join(relation.schema.names)}") from None  # fmt: skip  # noqa: E501
-        out.print(_shown(found.slice(0, rows)))
+        out.print(_shown(found[:rows]))
         if found.num_rows > rows:
             out.print(f"the first {rows:,} rows; --rows shows more")
 
@@ -81,7 +82,7 @@ def _first(batches: object, schema: pa.Schema, rows: int) -> pa.Table:
 
     taken: list[pa.RecordBatch] = []
     for batch in batches:  # type: ignore[attr-defined]
-        taken.append(batch.slice(0, rows - sum(part.num_rows for part in taken)))
+        taken.append(batch[: rows - sum(part.num_rows for part in taken)])
         if sum(part.num_rows for part in taken) >= rows:
             break
     return pa.Table.from_batches(taken, schema)
