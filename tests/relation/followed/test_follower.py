@@ -268,6 +268,19 @@ def test_thread_follows_until_closed(tmp_path):
     assert content(path) == rows_of(products([0, 1, 2, 3, 4, 7]))
 
 
+def test_thread_waits_longer_than_a_clock_counts(tmp_path):
+    table, path = delta(tmp_path, products(range(10))), tmp_path / "r"
+    failed: list[BaseException] = []
+    built = threading.Event()
+    thread = FollowThread(Follower(table, path, "id"), float("inf"), failed=failed.append, report=lambda _: built.set())
+    thread.start()
+    assert built.wait(60)
+    thread.join(0.5)
+    assert thread.is_alive()
+    thread.close()
+    assert not failed
+
+
 def test_thread_reports_an_error_that_does_not_pass(tmp_path):
     table, path = delta(tmp_path, products(range(5))), tmp_path / "r"
     semistream.follow(table, path, key="id")

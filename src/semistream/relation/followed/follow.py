@@ -127,7 +127,7 @@ def keep_following(
             failures += 1
             if isinstance(error, ValueError) or failures == _TRIES:  # it says what to do, and waiting is not it
                 raise
-        stop.wait(every)
+        stop.wait(min(every, threading.TIMEOUT_MAX))
 
 
 class FollowThread(threading.Thread):
