@@ -84,12 +84,31 @@ def test_reading_writes_nothing(place):
         ('every = "soon"\nkey = "id"', "11: every: 'soon' is not an interval"),
         ('keys = "id"', "[follow] has no 'keys'"),
         ("", "8: .*declares no key"),
+        ('key = "id"\nfill = 5', "8: fill must be from 0.1 to 1.0, not 5.0"),
+        ('key = "id"\nfill = "most"', "12: fill: 'most' is not a number"),
+        ('key = "id"\nshards = 70_000', "8: shards must be at most 65,536"),
+        ('key = "id"\npage_size = "1000"', "8: page_size must be a multiple of 512"),
         ('key = "id"\ncatalog = "none"', "8: cannot open the Iceberg catalog 'none'"),
     ],
 )
 def test_mistakes_have_their_line(place, more, told):
     _, problems = read(place, more)
     assert any(re.search(told.replace("[", r"\["), one) for one in problems), problems
+
+
+def test_an_interval_of_any_length(place):
+    plan, problems = read(place, f'key = "id"\nevery = "{"9" * 400} days"')
+    assert problems == []
+    assert plan.follows[0].every == float("inf")
+
+
+def test_a_path_that_the_system_refuses(place):
+    path = written(place, 'key = "id"')
+    path.write_text(path.read_text().replace('"products"', f'"{"x" * 300}"'))
+    document = Document(path, path.read_text(), {})
+    read_plan(document)
+    told = [one for one in document.problems if "cannot be opened: File name too long; give another" in one.message]
+    assert sorted(one.line for one in told) == [8, 13]
 
 
 def test_two_tables_into_one_relation(place):

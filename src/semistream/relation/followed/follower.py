@@ -36,7 +36,7 @@ from semistream.relation.keys.key_codec import KeyCodec
 from semistream.relation.keys.valid_times import END, START
 from semistream.relation.open_relation import OpenRelation
 from semistream.relation.pages.encoding_choice import check_encoding
-from semistream.relation.pages.shard_writer import PAGE_BYTES
+from semistream.relation.pages.shard_writer import PAGE_BYTES, check_page_bytes, check_shards
 from semistream.relation.pages.stored_rows import stored_schema
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.relation.secondary.keeping_in_step import possible_indexes, with_indexes_in_step
@@ -153,6 +153,8 @@ class Follower:
         manifest = self._manifest()
         self._built_as: dict[str, Any] = {"page_size": page_size, "fill": fill, "shards": shards, "encoding": encoding}
         if manifest is None:
+            check_page_bytes(parse_bytes(page_size), fill)
+            check_shards(shards)
             self._key = tuple(listed(key)) if key else self.source.key
         else:
             self._built_as = {"page_size": manifest.page_bytes, "fill": manifest.fill, "shards": len(manifest.shards)}

@@ -50,7 +50,7 @@ def _read(section: Section, folder: Path) -> FollowPlan | None:
     key, catalog, options = section.texts("key"), section.text("catalog"), section.options("options")
     every = section.read("every", _read_interval)
     memory, page_size = section.read("memory", parse_bytes), section.read("page_size", parse_bytes)
-    shards, fill = section.integer("shards", 1), section.read("fill", float)
+    shards, fill = section.integer("shards", 1), section.read("fill", _read_fraction)
     encoding = section.text("encoding")
     section.finish()
     if table is None or relation is None:
@@ -68,7 +68,19 @@ def _read(section: Section, folder: Path) -> FollowPlan | None:
     except (SemistreamError, ValueError) as error:
         section.note(str(error))
         return None
+    except OSError as error:
+        section.note(
+            f"{relation} cannot be opened: {error.strerror or error}; give another path, or grant access to it"
+        )
+        return None
     return FollowPlan(section.place, place, follower, 60.0 if every is None else every)
+
+
+def _read_fraction(given: object) -> float:
+    try:
+        return float(str(given))
+    except ValueError:
+        raise ValueError(f"{given!r} is not a number; write for example 0.8") from None
 
 
 def _read_interval(given: object) -> float:
@@ -77,4 +89,4 @@ def _read_interval(given: object) -> float:
     parts = _PART.findall(text)
     if not parts or _PART.sub("", text).strip():
         raise ValueError(f"{text!r} is not an interval; write for example '30 seconds'")
-    return sum(int(count) * _SECONDS[unit.lower()] for count, unit in parts)
+    return sum(float(count) * _SECONDS[unit.lower()] for count, unit in parts)

@@ -264,6 +264,12 @@ class _Reader:
         except SemistreamError as error:
             section.note(str(error), "by" if isinstance(error, UnknownIndexError) else "relation")
             return None
+        except (OSError, ValueError) as error:  # no permission, or no path
+            why = error.strerror if isinstance(error, OSError) else None
+            section.note(
+                f"{path} cannot be opened: {why or error}; give another path, or grant access to it", "relation"
+            )
+            return None
 
     def _check_trigger(self, joins: Sequence[JoinPlan], trigger: Trigger) -> None:
         if trigger is None and "trigger" not in self.root:
