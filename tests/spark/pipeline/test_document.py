@@ -218,6 +218,12 @@ def test_no_toml_is_told_with_its_line() -> None:
     assert failure.value.problems[0].line == 3
 
 
+def test_numbers_and_lists_that_the_reader_does_not_take() -> None:
+    for value in "1" * 5000, "[" * 5000:
+        with pytest.raises(PipelineError, match="one problem:\n  line 3: not TOML"):
+            read(f"a = 1\n\nb = {value}\n")
+
+
 def test_variables_of_the_environment() -> None:
     text = RIGHT.replace('"check"', '"${PLACE}/check"')
     plan, problems = read(text, PLACE="/data")

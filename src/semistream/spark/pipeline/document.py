@@ -118,7 +118,7 @@ class Document:
         self.environment = environment
         try:
             values = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers may be too long
             line = re.search(r"at line (\d+)", str(error))
             last = text.rstrip("\n").count("\n") + 1
             told = f"not TOML: {error}"
