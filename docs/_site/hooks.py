@@ -28,8 +28,8 @@ _DOCSTRING = """::: {module}.{name}
       show_bases: false"""
 _INDEX = """# The joins
 
-One memory budget, one interface, and the same exact result; they differ in what they keep, what they read, and
-whom a read serves. [Which one?](../tuning.md) is a question for the cost models.
+All joins have the same interface, and return the same exact result within one memory budget. They differ in what they
+keep in memory, what they read, and which tuples a read serves. The cost models say [which one to use](../tuning.md).
 
 | id | what it is | when |
 |---|---|---|

@@ -42,7 +42,7 @@ class HybridJoin(OldestFirstJoin):
 
     id = "hybridjoin"
     title = "HYBRIDJOIN: the oldest key's page serves all waiting tuples"
-    when = "Some skew, an index, and little memory. Short, and a good first read."
+    when = "Some skew, an index, and little memory. Its code is short and a good one to read first."
     place = 50
     calibrated = True
 
