@@ -29,6 +29,7 @@ from semistream.relation.relation_files import bytes_in_memory, check_files
 from semistream.relation.storage import manifest as manifests
 from semistream.relation.storage.manifest import Manifest
 from semistream.relation.storage.secondary_index import Columns
+from semistream.relation.storage.shard_files import ShardFiles
 from semistream.relation.stores.local_tier import local_tier
 from semistream.relation.stores.store_path import Place, StorePath, place_of
 from semistream.relation.versions.holds import hold_manifest
@@ -140,14 +141,9 @@ def plan_join(
                 place = len(schema) + [part.name for part in values].index(surrogate)
                 unknown = unknown_value(unknown, surrogate, result[place].dataType)
             budget = ShardBudget.of(shard, path, manifest, memory, tasks=1 if ranged and not waits else None)
-            if algorithm == AUTO and condition != "equal":
-                algorithm, _ = ALGORITHM, options.pop("exponent", None)
-            elif algorithm == AUTO:
-                from semistream.spark.joining.choosing import (
-                    choose_join,  # and the tuner, which other joins do not need
-                )
-
-                algorithm, options = choose_join(shard, manifest.shards[largest], budget.of_task(1.0), schema, options)
+            if algorithm == AUTO:
+                files, task_bytes = manifest.shards[largest], budget.of_task(1.0)
+                algorithm, options = _chosen(shard, files, task_bytes, schema, condition, options)
             kind = find(algorithm)
             settings = {
                 "on": keys, "how": "inner" if rule.way == "drop" and not waits else "left", "suffix": suffix,
@@ -175,12 +171,9 @@ def plan_join(
     if waits or keep_mark:
         mark = PARKED if waits else label_of(path, metrics) if rule.way == "dead_letter" else None
         marker = Marker(stream.columns.index(MISSING_IN), mark)
-    cache = None  # or a name that stays the same when the query is restarted
+    cache = None
     if warm and kind.keeps_cache and not held and not ranged:
-        source = [str(path), *(manifest.by or ())]
-        described = [*source, algorithm, planned.total, sorted(settings.items()), given.to_string(), result.names]
-        described += [] if manifest.evolution is None else [manifest.evolution.current.numbers]
-        cache = hashlib.sha256(repr(described).encode()).hexdigest()[:16]
+        cache = _cache_name(path, manifest, algorithm, planned.total, settings, given, result)
     groups = manifest.most_shards if version is None else _most_shards(path, manifest)
     return PlannedJoin(
         sent,
@@ -226,6 +219,30 @@ def _divided(
     if not waits:  # groups of parked rows outlive the query, so their number depends on R and not on the cluster
         budget = budget.for_session(stream, least)
     return PlannedMemory(budget.total, budget.tasks, budget.of_task(NEW_ROWS if waits else 1.0), least, parked)
+
+
+def _chosen(
+    shard: Relation, files: ShardFiles, task_bytes: int, schema: pa.Schema, condition: ConditionName,
+    options: dict[str, Any],
+) -> tuple[str, dict[str, Any]]:  # fmt: skip
+    """Return the algorithm that "auto" stands for, and its options."""
+    if condition != "equal":
+        return ALGORITHM, {name: value for name, value in options.items() if name != "exponent"}
+    from semistream.spark.joining.choosing import choose_join  # imports the tuner, which other joins do not need
+
+    return choose_join(shard, files, task_bytes, schema, options)
+
+
+def _cache_name(
+    path: Place, manifest: Manifest, algorithm: str, total: int, settings: dict[str, Any], given: pa.Schema,
+    result: st.StructType,
+) -> str:  # fmt: skip
+    """Return the name of the warm caches, which stays the same when the query is restarted."""
+    described = [str(path), *(manifest.by or ()), algorithm, total, sorted(settings.items()), given.to_string()]
+    described.append(result.names)
+    if manifest.evolution is not None:
+        described.append(manifest.evolution.current.numbers)
+    return hashlib.sha256(repr(described).encode()).hexdigest()[:16]
 
 
 def _located(relation: Relation | str | os.PathLike[str]) -> tuple[Place, int | None]:
