@@ -17,8 +17,8 @@ from semistream.relation.keys.key_columns import plain_type
 __all__ = ["check_deadline", "check_moments", "deadlines_of"]
 
 _LONGEST = 1e9
-"""Seconds until the latest deadline that a whole number may state, 31 years. Calendar time in any unit is further away
-from the machine's clock, which counts from about the last start."""
+"""Maximum seconds, 31 years, from now to a deadline that is a whole number. A calendar time would be further away in
+any unit, because the machine's clock counts from about its last start."""
 
 
 def check_deadline(schema: pa.Schema, name: str) -> None:

@@ -41,7 +41,7 @@ def check_pyspark(found: str | None) -> None:
 
 
 def _installed() -> str | None:
-    """Return the version of PySpark. Unless it is imported, read it from its file: to import an old one may fail."""
+    """Return the version of PySpark, from its file unless PySpark is imported: importing an old one may fail."""
     if (imported := sys.modules.get("pyspark")) is not None:
         return str(imported.__version__)
     spec = find_spec("pyspark")

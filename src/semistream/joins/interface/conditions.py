@@ -90,7 +90,7 @@ class AsOf(Equal):
 
     A tuple meets at most one row, because versions of a key do not overlap. A NULL time matches nothing, as a NULL key
     does. The time may have any type that can be compared with the relation's: see `range_bounds.are_ordered`. It is
-    compared exactly: a time between two that R's type can hold counts as the earlier one, which no row distinguishes.
+    compared exactly: a time between two values of R's type counts as the earlier one, which matches the same row.
     """
 
     name = "as_of"

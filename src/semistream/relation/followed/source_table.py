@@ -94,7 +94,7 @@ class SourceTable(ABC):
         """Return the columns of the table at a commit. Reads only metadata."""
 
     def column_ids(self, commit: str, schema: pa.Schema) -> Sequence[ColumnId] | None:
-        """Return what identifies each column of a commit, whose `schema` this is; None if that cannot be said.
+        """Return what identifies each column of a commit with this ``schema``; None if it is not known.
 
         By default the ids are the columns' names, for tables whose columns are not renamed, and not dropped without
         writing all files again. Rows that were written before a column was added have NULL in it.

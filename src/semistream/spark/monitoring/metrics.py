@@ -178,7 +178,7 @@ def counters_of_held(
     stats: JoinStatistics, missing: MissingKeys | None, *, held: int, results: int, memory: int, shard: int,
     version: int,
 ) -> pa.Array:  # fmt: skip
-    """Return what a task counted that looked keys up in a relation held whole.
+    """Return the counters of a task that looked up keys in a relation held whole.
 
     ``held``, ``results`` and ``memory`` are bytes of all tasks of a machine together.
     """
