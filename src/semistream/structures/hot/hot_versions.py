@@ -15,7 +15,7 @@ from semistream.relation.devices.ring_reader import RingReader
 from semistream.relation.rows.row_codec import RowCodec
 from semistream.structures.array_source import Arrays
 from semistream.structures.hot import hot_version_kernels as kernels
-from semistream.structures.hot.hot_row_kernels import ABSENT, FREE, IN_USE, KNOWN
+from semistream.structures.hot.hot_row_kernels import ABSENT, FREE, IN_USE, KNOWN, SOON
 from semistream.structures.hot.hot_rows import HotRows
 from semistream.structures.hot.hot_version_kernels import ALIAS, Spans
 from semistream.structures.hot.row_search import WantedRows
@@ -47,6 +47,7 @@ class HotVersions(HotRows):
         self._spans = Spans(own("since", keys, np.int64), own("until", keys, np.int64))
         self._times: Ints = np.empty(0, np.int64)
         """Times of the keys that are being numbered."""
+        self._looked_ahead = False
 
     @property
     def nbytes(self) -> int:
@@ -54,8 +55,13 @@ class HotVersions(HotRows):
 
     def number_at(self, keys: Ints, times: Ints, valid: Bools, numbers: Slots, coming: int = 0) -> tuple[int, int]:
         """Write the number of each key at its time; see `number`."""
-        self._times = frozen(times)
-        return self.number(keys, valid, numbers, coming)
+        self._times, self._looked_ahead = frozen(times), False
+        done, hits = self.number(keys, valid, numbers, coming)
+        if self._looked_ahead:
+            # Two places may cover a time until the second has been read. Evictions change which of them is found, so a
+            # place that was marked need not be the one that got the tuple.
+            self._t.known[:] &= np.uint8(~SOON & 0xFF)
+        return done, hits
 
     def _number_some(self, keys: Ints, valid: Bools, numbers: Slots) -> tuple[Int, Int]:
         self._times = self._times[self._times.size - keys.size :]
@@ -65,6 +71,7 @@ class HotVersions(HotRows):
         return kernels.look_ahead(self._t, self._spans, keys, self._times[: keys.size], valid, seen)
 
     def _make_place(self, keys: Ints, valid: Bools, room: Slots, coming: int) -> bool:
+        self._looked_ahead = True
         self._times = self._times[self._times.size - keys.size :]
         return super()._make_place(keys, valid, room, coming)
 
