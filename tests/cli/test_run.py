@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -87,3 +93,42 @@ def test_what_takes_long_is_said_where_there_is_no_screen(tmp_path: Path) -> Non
     with open(tmp_path / "log", "w") as log, waiting(Console(file=log), "Checking p.toml, and starting Spark"):
         log.flush()
         assert (tmp_path / "log").read_text() == "Checking p.toml, and starting Spark …\n"
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_signal_that_ends_the_jvm_too_is_a_normal_stop(tmp_path: Path) -> None:
+    """`timeout` and systemd send SIGTERM to all processes; then Spark reported an error of its own."""
+    semistream.Relation.build(pa.table({"id": range(100), "name": ["n"] * 100}), tmp_path / "products", "id").close()
+    (tmp_path / "sales").mkdir()
+    for number in range(400):
+        pq.write_table(pa.table({"id": range(100)}), tmp_path / "sales" / f"{number}.parquet")
+    (tmp_path / "p.toml").write_text("""
+checkpoint = "checkpoint"
+trigger = "0 seconds"
+[source]
+format = "parquet"
+path = "sales"
+schema = "id bigint"
+options = { maxFilesPerTrigger = 1 }
+[[join]]
+relation = "products"
+on = "id"
+[sink]
+format = "parquet"
+path = "facts"
+""")
+    command = [sys.executable, "-c", "from semistream.cli import main; main()", "run", str(tmp_path / "p.toml")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+    ) as process:
+        deadline = time.monotonic() + 300
+        while not (tmp_path / "checkpoint" / "commits" / "2").exists() and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGTERM)
+        said = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, said
+    assert "error" not in said
+    assert "rows in" in said

@@ -77,9 +77,10 @@ def run(
             for notice in first_batch_notices(pipeline.plan.checkpoint):
                 errors.print(f"[dim]{notice}[/dim]", soft_wrap=True)
             with following(pipeline.plan, query, listener.reports):
-                _await(query)
-            listener.wait_for(query.runId)
-            pipeline.spark.streams.removeListener(listener)
+                jvm_runs = _await(query)
+            if jvm_runs:
+                listener.wait_for(query.runId)
+                pipeline.spark.streams.removeListener(listener)
             out.print(_summary(query.name or str(query.id), totals, pipeline.plan, before=before))
     finally:
         with contextlib.suppress(Exception):  # after an interrupt the JVM may have ended already
@@ -147,8 +148,11 @@ def _begun(plan: PipelinePlan) -> str:
     return f"{escape(plan.name)} runs {until}. When started again, it continues from {escape(str(plan.checkpoint))}."
 
 
-def _await(query: StreamingQuery) -> None:
-    """Wait until the query ends; stop it on Ctrl-C or SIGTERM."""
+def _await(query: StreamingQuery) -> bool:
+    """Wait until the query ends; stop it on Ctrl-C or SIGTERM.
+
+    Returns whether the JVM still runs: `timeout` and systemd send SIGTERM to it, too.
+    """
     stopping = False
 
     def stop(*_: object) -> None:
@@ -161,9 +165,14 @@ def _await(query: StreamingQuery) -> None:
         while not query.awaitTermination(1):
             if stopping:
                 query.stop()
+    except Exception:
+        if not stopping:
+            raise
+        return False
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    return True
 
 
 def _summary(name: str, totals: BatchTotals, plan: PipelinePlan, *, before: bool) -> Table:
