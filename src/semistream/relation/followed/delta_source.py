@@ -158,9 +158,15 @@ class DeltaSource(SourceTable):
         if action.get("partitionValues") is not None or not self._at(before).metadata().partition_columns:
             return _file(action)
         actions = pa.table(self._at(before).get_add_actions())
-        at = actions.column("path").to_pylist().index(action["path"])
-        values = actions.column("partition")[at].as_py()
-        return _File(unquote(action["path"]), {name: _text(value) for name, value in values.items()})
+        path = unquote(action["path"])  # writers may encode it in other ways than the action that added the file
+        for at, added in enumerate(actions.column("path").to_pylist()):
+            if unquote(added) == path:
+                values = actions.column("partition")[at].as_py()
+                return _File(path, {name: _text(value) for name, value in values.items()})
+        raise FollowError(
+            f"a commit of {self.table} removes the file {path}, which version {before} does not have; rebuild the "
+            "relation from the newest version"
+        )
 
     @functools.cached_property
     def _files(self) -> FileSystem:
@@ -225,7 +231,8 @@ class DeltaSource(SourceTable):
                 raise
             return Commit(str(version), 0.0)  # the newest may be in a checkpoint only
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-        return Commit(str(version), float(info.get("inCommitTimestamp") or info.get("timestamp") or 0) / 1000)
+        moment = info.get("inCommitTimestamp") or info.get("timestamp")
+        return Commit(str(version), moment / 1000 if isinstance(moment, int | float) else 0.0)  # it may be anything
 
     def _check(self, table: Any) -> None:
         """Raise if the table uses a feature with which its files cannot be read as they are."""
