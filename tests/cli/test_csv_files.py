@@ -126,15 +126,16 @@ def test_texts_in_another_encoding_are_told_wherever_they_are(tmp_path: Path) ->
         InputFiles.find([tmp_path / "a.csv"]).reader()
 
 
-def test_an_id_in_scientific_notation_is_shown_with_its_row_and_the_type_to_give(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", ["9e+05", "9223372036854775808", "-9223372036854775809"])
+def test_an_id_that_is_no_int64_is_shown_with_its_row_and_the_type_to_give(tmp_path: Path, value: str) -> None:
     """One such value makes the key a double, which no key can be."""
-    rows = [f"{number},fig" for number in range(800_000, 800_050)]
-    rows[30] = "9e+05,kiwi"
+    rows = [f"{number},fig" for number in [*range(800_000, 800_050), 9223372036854775807]]
+    rows[29:31] = ["9223372036854775807,pear", f"{value},kiwi"]
     (tmp_path / "a.csv").write_text("product_id,name\n" + "\n".join(rows) + "\n")
     outcome = run("build", tmp_path / "a.csv", tmp_path / "r", "--key", "product_id")
     assert isinstance(outcome.exception, InputError)
     said = str(outcome.exception)
-    assert "the value '9e+05' in row #32" in said
+    assert f"the value '{value}' in row #32" in said
     assert said.endswith("--type product_id=string")
     assert not (tmp_path / "r").exists()
     right = run("build", tmp_path / "a.csv", tmp_path / "r", "--key", "product_id", "--type", "product_id=string")

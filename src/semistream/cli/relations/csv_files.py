@@ -29,7 +29,7 @@ Part = tuple[pa.RecordBatch, float]
 
 _ZONE = r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 _ICONV = "convert the file, for example with iconv -f latin1 -t utf-8"
-_INTEGER = r"^\s*[+-]?\d+\s*$"
+_SHORT_INTEGER = r"^\s*[+-]?\d{1,18}\s*$"  # fits into an int64
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 
@@ -80,15 +80,15 @@ def csv_schema(path: Path, rules: CsvRules) -> pa.Schema:
 
 
 def first_not_integer(path: Path, rules: CsvRules, column: str) -> tuple[int, str] | None:
-    """Return the row number and text of the first value of a column that is not an integer. The header is row 1."""
+    """Return the row number and text of the first value of a column that is not an int64. The header is row 1."""
     texts = CsvRules({**rules.types, column: pa.string()}, rules.nulls)
     before = 1
     for batch, _ in csv_batches(path, texts):
         values = batch.column(column)
-        wrong = pc.indices_nonzero(pc.invert(pc.match_substring_regex(values, _INTEGER)))
-        if len(wrong):
-            row = wrong[0].as_py()
-            return before + row + 1, values[row].as_py()
+        for row in pc.indices_nonzero(pc.invert(pc.match_substring_regex(values, _SHORT_INTEGER))).to_pylist():
+            text = values[row].as_py()
+            if not (text.strip().lstrip("+-").isdecimal() and -(1 << 63) <= int(text) < 1 << 63):
+                return before + row + 1, text
         before += batch.num_rows
     return None
 
