@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from semistream.core.errors import SemistreamError
 from semistream.relation.changes.update_agreement import Listener, MovableListener
 from semistream.relation.evolving import ColumnChanges, commit_evolved
 from semistream.relation.open_relation import OpenRelation
+from semistream.relation.storage.manifest import Manifest
 from semistream.relation.stores.store_path import Place
 
 __all__ = ["MovingRelation"]
@@ -60,7 +61,7 @@ class MovingRelation(OpenRelation):
             raise self._joins_hold(path)
         new = {} if add is None else {field.name: field.type for field in add} if isinstance(add, pa.Schema) else add
         changes = ColumnChanges(new, listed(drop), rename or {}, widen or {}, defaults or {})
-        return self._reopen(commit_evolved(path, changes).version)
+        return self._move(lambda: commit_evolved(path, changes))
 
     def _stored(self, what: str) -> Place:
         if self.path is None or self.manifest is None:
@@ -93,16 +94,24 @@ class MovingRelation(OpenRelation):
             )
         return path
 
-    def _reopen(self, version: int | None) -> int:
-        """Open another version from its files, the newest if None."""
+    def _move(self, commit: Callable[[], Manifest] | None = None) -> int:
+        """Show the version that ``commit`` writes, by default the newest, from its files; return its number.
+
+        Other threads may do the same: this object then stays at the later version, and stays closed if it was closed.
+        """
         assert self.path is not None
-        fresh = self.open(self.path, version=version, **self.options)
+        before, closed = self.manifest, self.closed
+        fresh = self.open(self.path, version=None if commit is None else commit().version, **self.options)
         with self._installing, contextlib.ExitStack() as waiting:
+            overtaken = self.manifest is not before and self.version > fresh.version
+            if overtaken or self.closed is not closed:
+                fresh.close()
+                return fresh.version
             for lookups in self._movable():
                 waiting.enter_context(lookups.moving())
             with self._changing:
                 self._become(fresh)
-        return self.version
+        return fresh.version
 
     def _movable(self) -> list[MovableListener]:
         """Return the look-ups, which can follow R to another version."""

@@ -150,7 +150,8 @@ class Relation(MovingRelation):
 
     def lookups(self, memory: int | float | str = "64MB") -> RowLookups:
         """Open look-ups with their own cache of rows; ``memory`` is all that they hold. Close them before R."""
-        return open_lookups(self, memory)
+        with self._installing:  # or R could move before they follow it
+            return open_lookups(self, memory)
 
     def _lookups(self) -> RowLookups:
         with self._installing:
@@ -159,8 +160,8 @@ class Relation(MovingRelation):
             return self._own_lookups
 
     def close(self) -> None:
-        """Close the files, after look-ups that other threads have begun."""
-        with contextlib.ExitStack() as waiting:
+        """Close the files, after look-ups and moves to another version that other threads have begun."""
+        with self._installing, contextlib.ExitStack() as waiting:
             for lookups in self._movable():
                 waiting.enter_context(lookups.moving())
             super().close()
@@ -196,7 +197,7 @@ class Relation(MovingRelation):
         path = self._changeable("update")
         upserts, deletes = read_whole(upserts), read_whole(deletes)  # may be read again
         if not self._joins():
-            return self._reopen(commit_update(path, upserts, deletes, at=at, evolve=evolve).version)
+            return self._move(lambda: commit_update(path, upserts, deletes, at=at, evolve=evolve))
         if evolve:
             raise self._joins_hold(path)
 
@@ -277,7 +278,7 @@ class Relation(MovingRelation):
                 f"{len(joins)} joins hold pages of version {self.version} of {path}; close them, or open the "
                 "relation again for new joins: the present ones continue with their version"
             )
-        return self._reopen(None)
+        return self._move()
 
     def history(self) -> list[Version]:
         """Return all versions that can still be opened, oldest first."""
@@ -311,7 +312,7 @@ class Relation(MovingRelation):
         """Commit a version with the same rows. Joins that are attached continue to read the files that are open."""
         path = self._changeable(what)
         if not self._joins():
-            return self._reopen(commit(path, *arguments).version)
+            return self._move(lambda: commit(path, *arguments))
         with self._installing:
             self._show(*hold_manifest(path, commit(path, *arguments, follows=self.version).version))
         return self.version

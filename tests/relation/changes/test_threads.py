@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +102,47 @@ def test_an_update_that_another_came_before_is_not_installed(
     relation.apply(rows(range(900, 901), 999))
     found = content(relation)
     assert (found[1], found[900]) == (111, 999)
+
+
+@pytest.fixture
+def slow_opening(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """The first opening of version 2 waits after it has read the manifest: until then, other threads may be first."""
+    opened, go_on, real = threading.Event(), threading.Event(), Relation.open.__func__
+
+    def slow(cls: type[Relation], path: Any, *, version: int | None = None, **options: Any) -> Relation:
+        found = real(cls, path, version=version, **options)
+        if found.version == 2 and not opened.is_set():
+            opened.set()
+            assert go_on.wait(30)
+        return found
+
+    monkeypatch.setattr(Relation, "open", classmethod(slow))
+    return opened, go_on
+
+
+def test_a_relation_does_not_go_back_to_the_version_of_a_slower_thread(
+    tmp_path: Path, slow_opening: tuple[threading.Event, threading.Event]
+) -> None:
+    opened, go_on = slow_opening
+    with Relation.build(rows(range(10), 0), tmp_path / "r", key="id") as relation, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(relation.upsert, rows(range(1), 1))
+        assert opened.wait(30)
+        assert relation.upsert(rows(range(1, 2), 2)) == 3
+        go_on.set()
+        assert first.result(30) == 2
+        assert relation.version == 3
+        assert relation.lookup([0, 1, 2])["v"].to_pylist() == [1, 2, 0]
+
+
+def test_a_relation_that_is_closed_during_an_update_stays_closed(
+    tmp_path: Path, slow_opening: tuple[threading.Event, threading.Event]
+) -> None:
+    opened, go_on = slow_opening
+    relation = Relation.build(rows(range(10), 0), tmp_path / "r", key="id")
+    with ThreadPoolExecutor(1) as pool:
+        update = pool.submit(relation.upsert, rows(range(1), 1))
+        assert opened.wait(30)
+        relation.close()
+        go_on.set()
+        assert update.result(30) == 2
+    assert relation.closed
