@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import decimal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from semistream.errors import (
     UpdateTooLargeError,
 )
 from semistream.lookups import Lookups
+from semistream.lookups.given_keys import key_batch
 
 ROWS = 5_000
 
@@ -367,6 +368,53 @@ def test_updates_while_threads_look_up(relation: Relation) -> None:
     assert wrong == []
 
 
+def test_keys_get_several_rows_while_a_call_waits(relation: Relation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that was given one row per key must not return more rows than keys."""
+    read, two = key_batch, pa.concat_tables([row(3, "one"), row(3, "two")])
+
+    def slow(*given: Any) -> pa.RecordBatch:
+        batch = read(*given)
+        if relation.version == 1:
+            relation.upsert(two)
+        return batch
+
+    monkeypatch.setattr("semistream.lookups.lookups.key_batch", slow)
+    with relation.lookups("300KB") as lookups:
+        with pytest.raises(UnsupportedJoinError, match="look up with many=True"):
+            lookups.get([3, 6])
+        assert lookups.get([3, 6], ["name"], many=True).to_pydict() == {"name": [["one", "two"], ["name 2"]]}
+
+
+class Then:
+    """A lock, and what another thread does as soon as it is free."""
+
+    def __init__(self, lock: threading.Lock, work: Callable[[], object]) -> None:
+        self._lock, self._work = lock, [work]
+
+    def acquire(self, blocking: bool = True) -> bool:
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        self._lock.release()
+        if self._work:
+            self._work.pop()()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def test_columns_change_while_an_answer_from_the_cache_is_awaited(relation: Relation) -> None:
+    with relation.lookups("300KB") as lookups:
+        assert isinstance(lookups, Lookups)
+        lookups.get([3])
+        lookups._lock = Then(lookups._lock, lambda: relation.evolve(drop=["name"]))  # type: ignore[assignment]
+        assert in_own_loop(lookups.aget([3])).to_pydict() == {"name": ["name 1"], "price": [0.25]}
+        assert in_own_loop(lookups.aget([3])).to_pydict() == {"price": [0.25]}
+
+
 # -- errors -----------------------------------------------------------------------------------------------
 
 
@@ -411,3 +459,12 @@ def test_closing(relation: Relation) -> None:
     relation.close()
     with pytest.raises(SemistreamError, match="the relation is closed"):
         relation.lookup([3])
+
+
+def test_closing_a_cache_that_was_awaited(relation: Relation) -> None:
+    lookups, many = relation.lookups("300KB"), np.arange(2_000)
+    assert in_own_loop(lookups.aget(many, found="found")).to_pydict() == expected(many.tolist())
+    lookups.close()
+    for keys in ([3], many):
+        with pytest.raises(SemistreamError, match="this look-up cache is closed"):
+            in_own_loop(lookups.aget(keys))

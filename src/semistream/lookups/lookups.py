@@ -123,15 +123,16 @@ class Lookups(RowLookups):
         batch = key_batch(keys, self.relation.key)
         if batch.num_rows <= _AT_ONCE and self._lock.acquire(blocking=False):
             try:
-                known = self._known(batch, columns)
+                known = self._known(batch, columns, found, many)
             finally:
                 self._lock.release()
             if known is not None:
-                return _result(known, self._names(columns), batch.num_rows, found, many)
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "semistream-lookup")
+                return known
+        pool = self._pool
+        if pool is None:
+            self._pool = pool = ThreadPoolExecutor(1, "semistream-lookup")
         call = partial(self.get, batch, columns, found=found, many=many)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        return await asyncio.get_running_loop().run_in_executor(pool, call)
 
     @property
     def stats(self) -> JoinStatistics:
@@ -157,8 +158,7 @@ class Lookups(RowLookups):
         with self._lock:
             self._closed, self._join = True, None
             self.relation.unsubscribe(self)
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
+        self._pool = None  # not shut down: calls that use it now must get the error of a closed cache
 
     def __enter__(self) -> Self:
         return self
@@ -231,18 +231,25 @@ class Lookups(RowLookups):
     def _answer(
         self, keys: pa.RecordBatch, columns: Sequence[str] | None, found: str | None, many: bool
     ) -> pa.RecordBatch:
-        answer = self._known(keys, columns)
-        if answer is None:
-            join, wide = self._opened(), self.relation.key.widen(keys)
-            try:
-                answer = join.answer(pa.RecordBatch.from_arrays(wide, names=list(keys.schema.names)), columns)
-            except BaseException:
-                self._join = None  # a join whose iteration has failed cannot be used again
-                raise
-        return _result(answer, self._names(columns), keys.num_rows, found, many)
+        known = self._known(keys, columns, found, many)
+        if known is not None:
+            return known
+        join, wide = self._opened(), self.relation.key.widen(keys)
+        try:
+            answer = join.answer(pa.RecordBatch.from_arrays(wide, names=list(keys.schema.names)), columns)
+        except BaseException:
+            self._join = None  # a join whose iteration has failed cannot be used again
+            raise
+        return self._shaped(answer, columns, keys.num_rows, found, many)
 
-    def _known(self, keys: pa.RecordBatch, columns: Sequence[str] | None) -> Answer | None:
-        return self._opened().known(keys, columns)
+    def _known(
+        self, keys: pa.RecordBatch, columns: Sequence[str] | None, found: str | None, many: bool
+    ) -> pa.RecordBatch | None:
+        """Answer from the cache, with the lock; None if R must be read."""
+        join = self._opened()
+        self._check(many)  # again: R may have moved before this call got the lock
+        answer = join.known(keys, columns)
+        return None if answer is None else self._shaped(answer, columns, keys.num_rows, found, many)
 
     def _opened(self) -> KeyJoin:
         if self.relation.closed or self._closed:
@@ -252,8 +259,11 @@ class Lookups(RowLookups):
             self._join = KeyJoin(self.relation, self._memory)
         return self._join
 
-    def _names(self, columns: Sequence[str] | None) -> list[str]:
-        return list(self.relation.value_schema.names if columns is None else columns)
+    def _shaped(
+        self, answer: Answer, columns: Sequence[str] | None, count: int, found: str | None, many: bool
+    ) -> pa.RecordBatch:
+        names = list(self.relation.value_schema.names if columns is None else columns)
+        return _result(answer, names, count, found, many)
 
     def _check(self, many: bool) -> None:
         if not many and not self.relation.unique:
