@@ -63,6 +63,14 @@ def test_order_duplicates_missing_and_null(relation: Relation) -> None:
     assert relation.lookup([], found="found").to_pydict() == {"name": [], "price": [], "found": []}
 
 
+def test_one_text_is_no_list_of_columns(tmp_path: Path) -> None:
+    table = pa.table({"id": [1], "a": [2], "b": [3]})
+    with Relation.build(table, tmp_path / "r", key="id") as relation:
+        assert relation.lookup([1], ["a", "b"]).to_pydict() == {"a": [2], "b": [3]}
+        with pytest.raises(UnknownColumnsError, match="columns='ab' must name columns of R"):
+            relation.lookup([1], "ab")
+
+
 def test_columns_are_chosen_in_each_call(relation: Relation) -> None:
     assert relation.lookup([3, 4], ["price"]).to_pydict() == {"price": [0.25, None]}
     assert relation.lookup([3, 4], ["price", "name"]).schema.names == ["price", "name"]
@@ -108,6 +116,29 @@ def test_keys_in_any_form(relation: Relation, form: str) -> None:
     }  # fmt: skip
     for _ in range(2):
         assert relation.lookup(given[form], ["price"]).to_pydict() == {"price": [0.0, 0.25, 0.5]}
+
+
+def test_integers_that_no_type_holds_are_keys_that_r_does_not_have(relation: Relation) -> None:
+    for keys in ([3, 1 << 70], [3, 1 << 63], [3, -(1 << 64)]):
+        assert relation.lookup(keys, ["price"], found="f").to_pydict() == {"price": [0.25, None], "f": [True, False]}
+    assert relation.lookup([None, 1 << 64, 3], ["price"])["price"].to_pylist() == [None, None, 0.25]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [pd.Series([3, None], dtype="Int64"), pd.Series([3, None], dtype="int64[pyarrow]"), {"id": pd.Series([3, -1])},
+     np.array([3, -1], ">i4")],
+    ids=["nullable", "arrow", "in a mapping", "big endian"],
+)  # fmt: skip
+def test_series_with_nulls_and_arrays_of_another_byte_order(relation: Relation, keys: Any) -> None:
+    assert relation.lookup(keys, ["price"]).to_pydict() == {"price": [0.25, None]}
+
+
+def test_nullable_texts_of_pandas(tmp_path: Path) -> None:
+    with Relation.build(pa.table({"id": ["a"], "v": [1]}), tmp_path / "r", key="id") as relation:
+        assert relation.lookup(pd.Series(["a", None], dtype="string"))["v"].to_pylist() == [1, None]
+        with pytest.raises(KeyTypeError, match="surrogates not allowed; the relation's key is string"):
+            relation.lookup(["\ud800"])
 
 
 def test_composite_keys(tmp_path: Path) -> None:
@@ -438,6 +469,16 @@ def test_errors_say_what_to_do(relation: Relation) -> None:
         relation.lookup("abc")
     with pytest.raises(KeyTypeError, match=r"column 'id' is string, but the relation's key 'id' is int32; .*cast"):
         relation.lookup(["a"])
+    with pytest.raises(KeyTypeError, match=r"column 'id' is 3, a single value; look up a list of keys, such as \[3\]"):
+        relation.lookup({"id": 3})
+    with pytest.raises(KeyTypeError, match="column 'id' is 'ab', a single value"):
+        relation.lookup({"id": "ab"})
+    with pytest.raises(KeyTypeError, match="keys is an array of 2 dimensions; give one of 1 dimension"):
+        relation.lookup(np.array([[3]]))
+    with pytest.raises(KeyTypeError, match=r"column 'id' is string, but the relation's key 'id' is int32"):
+        relation.lookup(np.array(["3"]))
+    with pytest.raises(KeyTypeError, match="Unsupported numpy type"):
+        relation.lookup(np.array([1j]))
     with pytest.raises(KeyColumnError, match="keys has no column 'id'; it has nr"):
         relation.lookup({"nr": [1]})
     with pytest.raises(KeyColumnError, match="key column 'id' is not in the batch of keys"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,8 +57,9 @@ def _batch(keys: Any, key: KeyCodec) -> pa.RecordBatch:
         found = _imported(keys)
         return found if isinstance(found, pa.RecordBatch) else _of_columns([found], key)
     if hasattr(keys, "to_numpy") and not hasattr(keys, "columns"):  # a Series of a pandas without Arrow's interface
-        return _of_columns([keys.to_numpy()], key)
-    if not isinstance(keys, Sequence) or isinstance(keys, str | bytes | bytearray):
+        # Arrow reads the types of pandas, which hold pandas.NA. Floats of NumPy stay floats.
+        return _of_columns([keys.to_numpy() if isinstance(keys.dtype, np.dtype) else keys], key)
+    if not isinstance(keys, Sequence) or _is_single(keys):
         raise KeyTypeError(f"keys is {keys!r}, a single value; look up a list of keys, such as [{keys!r}]")
     if len(key.names) == 1:
         return _of_columns([keys], key)
@@ -87,6 +88,11 @@ def _of_columns(columns: Sequence[Any], key: KeyCodec) -> pa.RecordBatch:
             f"keys is one column, but the relation's key has {len(key.names)}: {list(key.names)}; give tuples of "
             f"{len(key.names)} values, or a table with these columns"
         )
+    for name, column in zip(key.names, columns, strict=True):
+        if _is_single(column):
+            raise KeyTypeError(
+                f"the key column {name!r} is {column!r}, a single value; look up a list of keys, such as [{column!r}]"
+            )
     arrays = [_array(column, kind) for column, kind in zip(columns, key.types, strict=True)]
     counts = {len(array) for array in arrays}
     if len(counts) > 1:
@@ -94,20 +100,40 @@ def _of_columns(columns: Sequence[Any], key: KeyCodec) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=list(key.names))
 
 
+def _is_single(values: Any) -> bool:
+    if isinstance(values, str | bytes | bytearray):  # which have a length, too
+        return True
+    return not any(hasattr(values, one) for one in ("__iter__", "__arrow_c_stream__", "__arrow_c_array__"))
+
+
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
     if isinstance(values, pa.ChunkedArray):
         return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
-    if isinstance(values, np.ndarray) and values.dtype.kind not in "OU":
-        return pa.array(values)
-    if hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
+    first = kind  # the type to try
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1:
+            raise KeyTypeError(f"keys is an array of {values.ndim} dimensions; give one of 1 dimension, as of ravel()")
+        if values.dtype.kind not in "OU":
+            first, values = None, values.astype(values.dtype.newbyteorder("="), copy=False)
+    elif hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
         return _array(pa.chunked_array(values) if hasattr(values, "__arrow_c_stream__") else pa.array(values), kind)
     try:
-        return pa.array(values, kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
+        return pa.array(values, first)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
         # Not all are values of R's type. Their own type says whether they can be compared with it.
         try:
             return pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            if pa.types.is_integer(kind) and all(one is None or type(one) is int for one in values):
+                return _integers(values, kind)
             raise KeyTypeError(f"keys are not values of one type: {error}; the relation's key is {kind}") from error
+
+
+def _integers(values: Iterable[int | None], kind: pa.DataType) -> pa.Array:
+    """Return integers; those that R's type cannot hold become NULL, because R has neither."""
+    least = 0 if pa.types.is_unsigned_integer(kind) else -(1 << kind.bit_width - 1)
+    return pa.array(
+        [one if one is not None and 0 <= one - least < 1 << kind.bit_width else None for one in values], kind
+    )

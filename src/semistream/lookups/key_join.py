@@ -64,7 +64,7 @@ class KeyJoin(AdaptiveJoin):
     def __init__(self, relation: Relation, memory: int | float | str) -> None:
         super().__init__(relation, on=relation.key.names, memory=memory)
         self.tell_found(_FOUND)
-        self._chosen: dict[tuple[str, ...] | None, _Chosen] = {}
+        self._chosen: dict[str | tuple[str, ...] | None, _Chosen] = {}
         types = zip(relation.key.names, relation.key.widest_types, strict=True)
         self._take_memory(pa.schema([*types, (_POSITION, pa.int64())]), None, None)
 
@@ -114,7 +114,7 @@ class KeyJoin(AdaptiveJoin):
         return True
 
     def _choose(self, columns: Sequence[str] | None) -> _Chosen:
-        names = None if columns is None else tuple(columns)
+        names = columns if columns is None or isinstance(columns, str) else tuple(columns)  # text is refused below
         if names not in self._chosen:
             fields = list(self.relation.value_schema)
             self.condition.fields = fields = fields if columns is None else pick_columns(fields, columns)
