@@ -158,7 +158,7 @@ class JoinOperations:
 
     def _give_up(self, watched: WatchedJoin) -> None:
         """Accept that R has grown since the join was opened with memory for less, and before its first tuple."""
-        if watched.opened_at == len(watched.handle.history) or watched.offered:
+        if watched.opened_with is watched.handle.history[-1] or watched.offered:
             raise
         watched.retire()
         watched.handle.joins.remove(watched)

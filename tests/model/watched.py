@@ -118,7 +118,7 @@ class WatchedJoin:
         self.updates: list[tuple[Any, Contents]] = []
         """SSIJ's own updates that are not known to be installed."""
         self.offered = 0
-        self.opened_at = len(handle.history)
+        self.opened_with = handle.history[-1]
         self.turn: Any = None
         """A turn that was begun and not finished."""
 
