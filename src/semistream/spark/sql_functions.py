@@ -103,7 +103,9 @@ def _registered(
     """Register the functions of a relation in one order; return their names."""
     by = "" if manifest.by is None else "_by_" + "_".join(re.sub(r"\W", "_", part) for part in manifest.by)
     result = _result(manifest, columns)
-    relation = TaskRelation(str(path), manifest.version, manifest.schema, manifest.key, by=manifest.by)
+    relation = TaskRelation(
+        str(path), manifest.version, manifest.schema, manifest.key, by=manifest.by, layouts=manifest.row_layouts
+    )
     with Relation.open(path, version=manifest.version, by=manifest.by) as opened:
         Lookups(opened, memory=memory).close()  # raises if the memory is too small
     names = []
