@@ -33,7 +33,12 @@ def create(folder: Path) -> None:
 
 def live(folder: Path, servers: str, topic: str, messages: int) -> None:
     """Consume until all messages are stored."""
-    settings = {"bootstrap.servers": servers, "group.id": "facts", "enable.auto.commit": False}
+    settings = {
+        "bootstrap.servers": servers,
+        "group.id": "facts",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+    }
     sink = SqliteSink(folder / "facts.db", "facts")
     with Relation.open(folder / "products") as relation, Lookups(relation, memory="500KB") as lookups:
         consumer = Consumer(settings)

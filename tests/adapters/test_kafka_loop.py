@@ -12,20 +12,22 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 pytest.importorskip("confluent_kafka", reason="the Kafka loop needs confluent-kafka")
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import kafka_life
 from kafka_broker import Broker
 from semistream import Relation
+from semistream.adapters.kafka_loop import run
 from semistream.adapters.sqlite_sink import SqliteSink
-from semistream.errors import CommitConflictError
+from semistream.errors import CommitConflictError, SemistreamError
 
 PRODUCTS = 500
 
@@ -117,3 +119,60 @@ def test_two_writers_of_one_partition(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.OperationalError):  # results that do not fit: the offsets stay as they are
         one.write(rows.rename_columns(["sale", "product", "title"]), "sales", {0: 5}, {0: 9})
     assert one.offsets("sales") == {0: 5, 1: 3}
+
+
+class OneMessage:
+    """A consumer of a topic whose only partition has the message of offset 7, and then ends."""
+
+    def __init__(self, error: KafkaError | None = None) -> None:
+        self._topic = SimpleNamespace(error=error, partitions={} if error else {0: None})
+        self._messages = [
+            SimpleNamespace(error=lambda: None, partition=lambda: 0, offset=lambda: 7, value=lambda: b"x")
+        ]
+
+    def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+        return SimpleNamespace(topics={topic: self._topic})
+
+    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
+        return 7, 8
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        assert [one.topic for one in partitions] == ["sales"]
+
+    def consume(self, count: int, timeout: float) -> list[SimpleNamespace]:
+        given, self._messages = self._messages, []
+        return given
+
+
+def consume_one(folder: Path, consumer: OneMessage) -> None:
+    def one(values: list[bytes]) -> pa.Table:
+        return pa.table({"sale": [1], "product": [2], "name": ["x"]}).slice(0, len(values))
+
+    run(consumer, "sales", SqliteSink(folder / "facts.db", "facts"), one, idle=lambda: False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("at", [3, 6, 9])
+def test_a_loop_whose_messages_are_gone_does_not_skip_them(tmp_path: Path, at: int) -> None:
+    kafka_life.create(tmp_path)
+    SqliteSink(tmp_path / "facts.db", "facts").write(pa.table({"sale": [0]}), "sales", {0: None}, {0: at})
+    with pytest.raises(
+        SemistreamError, match=rf"partition 0 of 'sales' has offsets 7 to 8, .* continues at {at}: mess"
+    ):
+        consume_one(tmp_path, OneMessage())
+    assert stored(tmp_path) == 1
+
+
+@pytest.mark.parametrize("at", [None, 7])
+def test_a_loop_begins_at_the_first_message_or_where_it_was(tmp_path: Path, at: int | None) -> None:
+    kafka_life.create(tmp_path)
+    sink = SqliteSink(tmp_path / "facts.db", "facts")
+    if at is not None:
+        sink.write(pa.table({"sale": [0]}), "sales", {0: None}, {0: at})
+    consume_one(tmp_path, OneMessage())
+    assert sink.offsets("sales") == {0: 8}
+
+
+def test_a_topic_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    kafka_life.create(tmp_path)
+    with pytest.raises(SemistreamError, match=r"topic 'sales' cannot be read: .*; create it, or give another name"):
+        consume_one(tmp_path, OneMessage(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
