@@ -19,7 +19,7 @@ import pytest
 import semistream.adapters
 from semistream import Relation
 from semistream.adapters import duckdb_tables, polars_frames
-from semistream.errors import KeyColumnError, KeyTypeError
+from semistream.errors import ColumnClashError, KeyColumnError, KeyTypeError, UnknownColumnsError
 from semistream.lookups import Lookups
 
 ROWS = 3_000
@@ -107,6 +107,12 @@ def test_duckdb_with_some_columns_of_a_composite_key(tmp_path: Path) -> None:
         duckdb_tables.register(connection, "shops", lookups, ["open"])
         found = connection.execute("SELECT shops('a', 2), shops('b', 2), shops(NULL, 1)").fetchone()
         assert found == ({"open": False}, None, None)
+        with duckdb.connect() as connection:
+            duckdb_tables.register(connection, "shops", lookups, ["note", "open"])
+            assert connection.sql("SELECT shops('a', 2)").fetchall() == [({"note": "y", "open": False},)]
+            for wrong in (["nmae"], ["day"], "open", ["open", "open"]):
+                with pytest.raises(UnknownColumnsError, match="must name columns of R, each once: open, note"):
+                    duckdb_tables.register(connection, "wrong", lookups, wrong)
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
@@ -124,6 +130,17 @@ def test_dask(lookups: Lookups, scheduler: str) -> None:
     assert (found.dtypes == enriched.dtypes).all()
     rows = pa.Table.from_pandas(found, preserve_index=False)
     assert list(zip(*(one.to_pylist() for one in rows.columns), strict=True)) == joined(table)
+
+
+def test_dask_with_names_that_clash(lookups: Lookups) -> None:
+    dd = pytest.importorskip("dask.dataframe")
+    from semistream.adapters import dask_frames
+
+    frame = dd.from_pandas(pd.DataFrame({"product": [2], "name": ["x"], "name_right": ["y"]}), npartitions=1)
+    with pytest.raises(ColumnClashError, match="two columns 'name_right'; give a suffix other than '_right'"):
+        dask_frames.enrich(frame, lookups.relation, "product")
+    enriched = dask_frames.enrich(frame, lookups.relation, "product", suffix="_of_r", memory="500KB")
+    assert list(enriched.columns) == ["product", "name", "name_right", "name_of_r", "stock"]
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 
 from semistream.core.arguments import listed
+from semistream.core.errors import ColumnClashError
 from semistream.lookups import Lookups, with_rows
 from semistream.relation.relation import Relation
 
@@ -17,14 +18,9 @@ __all__ = ["enrich"]
 
 
 def enrich(
-    frame: dd.DataFrame,
-    relation: Relation,
-    on: str | Sequence[str],
-    columns: Sequence[str] | None = None,
-    *,
-    memory: int | str = "64MB",
-    suffix: str = "_right",
-) -> dd.DataFrame:
+    frame: dd.DataFrame, relation: Relation, on: str | Sequence[str], columns: Sequence[str] | None = None, *,
+    memory: int | str = "64MB", suffix: str = "_right",
+) -> dd.DataFrame:  # fmt: skip
     """Add R's columns to a DataFrame. All partitions see the version of ``relation``, also if R changes.
 
     Parameters
@@ -51,6 +47,8 @@ def _add(
     found = with_rows(pa.Table.from_pandas(part[list(on)]), _lookups(path, version, by, memory), on, columns)
     rows = found.drop_columns(list(on)).to_pandas(types_mapper=pd.ArrowDtype)
     twice = {name: name + suffix for name in rows.columns if name in part.columns}
+    if wrong := [name for name in twice.values() if name in part.columns or name in rows.columns]:
+        raise ColumnClashError(f"the result would have two columns {wrong[0]!r}; give a suffix other than {suffix!r}")
     return pd.concat([part, rows.rename(columns=twice).set_axis(part.index)], axis=1)
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb.func import ARROW, SPECIAL
 
+from semistream.joins.interface.conditions import pick_columns
 from semistream.lookups import Lookups
 from semistream.relation.relation import Relation
 
@@ -23,8 +24,7 @@ def register(
 ) -> None:
     """Make R known to a connection as a table and as a function of the same name.
 
-    ``FROM name`` scans R in the memory of 512 pages. ``name(key, …)`` returns the other columns of a key's row as a
-    struct, or NULL if R does not have the key.
+    ``FROM name`` scans R in the memory of 512 pages. ``name(key, …)`` returns the row of a key as a struct, or NULL.
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ def register(
         Where to look up, open as long as queries run; and the function's columns, by default all but the key.
     """
     relation = lookups.relation
+    fields = list(relation.value_schema) if columns is None else pick_columns(list(relation.value_schema), columns)
     connection.register(name, _Scan(relation))
-    fields = [field for field in relation.value_schema if columns is None or field.name in columns]
     whole = connection.from_arrow(relation.schema.empty_table())
     types = dict(zip(whole.columns, whole.types, strict=True))
 
