@@ -167,14 +167,18 @@ class LookUpFunction:
         return pa.ListArray.from_arrays(lists[0].offsets, structs)
 
 
-_open: dict[tuple[str, tuple[str, ...], int, bool], tuple[int, Lookups]] = {}
-"""Look-ups of this Python worker, with the edition of the version that each shows. They outlive a task."""
+_open: dict[tuple[Any, ...], tuple[int, Lookups]] = {}
+"""Look-ups of this Python worker, with the edition of the version that each shows. They outlive a task.
+
+Functions that were registered before and after a change of R's columns have different look-ups.
+"""
 
 
 def _opened(function: LookUpFunction, version: int) -> Lookups:
     """Return look-ups in a version. Those of another version are closed."""
     task = function.relation
-    named = (task.identity, function.columns, function.memory, function.many)
+    layout = None if task.layouts is None else (task.layouts.lineage, task.layouts.number)
+    named = (task.identity, str(task.schema), layout, function.columns, function.memory, function.many)
     edition = task.edition(Pin(version))
     if (held := _open.get(named)) is not None:
         if held[0] == edition:

@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark import TaskContext
+
 from semistream.core.errors import UnsupportedJoinError
 from semistream.relation.relation import Relation
 from semistream.relation.storage import manifest as manifests
@@ -40,7 +42,7 @@ def test_functions_of_a_query_keep_the_columns_that_they_were_registered_with(
 
     def looked_up(name: str, key: Any) -> Any:
         told = {"sql.streaming.queryId": "q-1", "streaming.sql.batchId": str(next(batches))}
-        monkeypatch.setattr(sql_functions.TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=told.get))
+        monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=told.get))
         return next(functions[name](iter([pa.array([key])]))).to_pylist()[0]
 
     first = {"price": 10, "cost": 7, "kind": "a"}
@@ -48,6 +50,10 @@ def test_functions_of_a_query_keep_the_columns_that_they_were_registered_with(
     with Relation.open(path) as relation:
         relation.evolve(rename={"price": "cost", "cost": "price"}, add={"new": number})
         assert looked_up("lookup_r", 1) == first
+        before, again = dict(functions), functions_of(path, monkeypatch)
+        functions |= again
+        assert looked_up("lookup_r", 1) == {"cost": 10, "price": 7, "kind": "a", "new": None}, "registered again"
+        functions |= before
         relation.evolve(widen={"cost": pa.int64()})
         assert looked_up("lookup_r", 1) == first
         assert looked_up("lookup_all_r_by_kind", "a") == [{"id": 1, "price": 10, "cost": 7}]
