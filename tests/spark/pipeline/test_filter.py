@@ -87,6 +87,19 @@ def test_rows_that_do_not_meet_the_conditions_are_dropped(spark: SparkSession, f
     assert (totals.rows, totals.joins["r"].totals.rows_in) == (9, 5)
 
 
+def test_a_dead_letter_keeps_a_column_that_is_replaced_under_its_name_in_other_case(
+    spark: SparkSession, folder: Path
+) -> None:
+    path = written(folder, 'before = "pieces >= 0"')
+    path.write_text(path.read_text().replace("cost =", "Pieces ="))
+    run_reported(load(path), [])
+    facts = pa.dataset.dataset(folder / "facts").to_table()
+    assert facts.column_names == ["id", "Pieces", "half", "price"], "Spark replaces the column"
+    assert sorted(facts["Pieces"].drop_null().to_pylist()) == [0, 40, 80, 800]
+    letters = pa.dataset.dataset(folder / "letters").to_table()
+    assert sorted(letters.filter(pa.compute.field("missing_in") == "r")["pieces"].to_pylist()) == [0, 6]
+
+
 def test_conditions_that_are_wrong_are_told_with_their_line(spark: SparkSession, folder: Path) -> None:
     path = written(folder, 'before = "cost > 0"', 'after = "pieces + 1"')
     with pytest.raises(PipelineError) as caught:

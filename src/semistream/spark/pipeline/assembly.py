@@ -39,7 +39,7 @@ from semistream.spark.pipeline.plan import (
 )
 from semistream.spark.pipeline.source import LETTER_TEXT, SourceError, read_source
 from semistream.spark.relations.change_stream import write_changes
-from semistream.spark.relations.key_expressions import quoted
+from semistream.spark.relations.key_expressions import folding, quoted
 from semistream.spark.relations.types import arrow_schema
 from semistream.spark.sinks import BatchSink, DatabaseSink, DeltaSink, ParquetSink
 from semistream.spark.sinks.sink import LETTER, check_apart, with_letters
@@ -181,8 +181,9 @@ class _Assembly:
 
     def _with_copies(self, frame: DataFrame, plan: PipelinePlan) -> DataFrame:
         """Return the stream with copies of columns that later steps replace; a dead letter is the original row."""
-        replaced = {step.on[0] for step in plan.joins if step.surrogate} | set(plan.derive)
-        names = [name for name in frame.columns if name in replaced]
+        fold = folding(frame)
+        replaced = {fold(name) for name in (*(step.on[0] for step in plan.joins if step.surrogate), *plan.derive)}
+        names = [name for name in frame.columns if fold(name) in replaced]
         return frame.select("*", *(quoted(name).alias(_COPY + name) for name in names))
 
     def _checked_letters(self, frame: DataFrame, plan: SinkPlan, facts: SinkPlan | None) -> DataFrame:
