@@ -97,6 +97,11 @@ def test_what_a_front_stage_cannot_do_is_refused():
     relation = synthetic_relation(ROWS)
     with pytest.raises(UnsupportedJoinError, match=r"front\+ssij does not support condition 'between'; use 'ssij'"):
         semistream.create("front+ssij", relation, on=("a", "b"), how="inner", condition="between")
+    with pytest.raises(UnsupportedJoinError, match="cachejoin does not support condition 'as_of'; use 'adaptivejoin'"):
+        semistream.create("cachejoin", relation, on="id", condition="as_of")
+    for algorithm in ("cachejoin", "inlj", "auto"):
+        with pytest.raises(UnsupportedJoinError, match="one of 'equal', 'between', 'as_of', not 'asof'"):
+            semistream.create(algorithm, relation, on="id", condition="asof")
     with pytest.raises(ValueError, match=r"front\+ssij does not support deadline=3\.0; leave it out, or use 'ssij'"):
         semistream.create("front+ssij", relation, on="id", how="inner", deadline=3.0)
 

@@ -16,6 +16,7 @@ from semistream.core.units import memory_bytes
 from semistream.costs import Constants, Prediction, Setting, costs_of, load_constants, modelled
 from semistream.costs.basis.constants import DEFAULT, MEASURED
 from semistream.joins import find
+from semistream.joins.interface.conditions import check_condition
 from semistream.relation.relation import Relation
 from semistream.tuner.search import best_split
 from semistream.tuner.skew import Skew, check_exponent, estimate_shape, estimate_skew
@@ -252,6 +253,7 @@ def _seeks(relation: Relation) -> bool:
 
 
 def _able(condition: str) -> list[str]:
+    check_condition(condition)
     kinds = {name: find(name) for name in modelled()}
     able = [
         name

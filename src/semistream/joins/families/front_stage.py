@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from semistream.core.arguments import check_between, listed
 from semistream.core.arrays import Bytes, Ints
-from semistream.core.errors import UnsupportedJoinError, UpdateTooLargeError
+from semistream.core.errors import UpdateTooLargeError
 from semistream.core.statistics import JoinStatistics
 from semistream.joins.families.waiting import WaitingJoin
-from semistream.joins.interface.conditions import ConditionName
+from semistream.joins.interface.conditions import ConditionName, check_condition
 from semistream.joins.interface.following import JoinAgreement, Undo
 from semistream.joins.interface.join import Join
 from semistream.joins.interface.leaving import portions
@@ -103,10 +103,7 @@ class FrontStage(Join):
         columns: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
-        if condition not in self.conditions:
-            raise UnsupportedJoinError(
-                f"{self.id} does not support condition {condition!r}; use 'ssij', 'adaptivejoin' or 'oracle'"
-            )
+        check_condition(condition, self.id, self.conditions)
         check_between(0, 1, cache_share=cache_share)
         self._cache_share = cache_share
         self.threshold = max(1, threshold)

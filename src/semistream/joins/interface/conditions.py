@@ -6,7 +6,7 @@ In all cases a tuple requests an interval of key64, ``[low, high]``; both ends a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -24,11 +24,21 @@ from semistream.relation.relation import Relation
 from semistream.relation.rows.fitting import as_type
 from semistream.relation.rows.row_gather import RowGather
 
-__all__ = ["SUPPORTED_BY", "AsOf", "Between", "Condition", "ConditionName", "Equal", "condition_for", "read_moments"]
+__all__ = [
+    "_SUPPORTED_BY",
+    "AsOf",
+    "Between",
+    "Condition",
+    "ConditionName",
+    "Equal",
+    "check_condition",
+    "condition_for",
+    "read_moments",
+]
 
 ConditionName = Literal["equal", "between", "as_of"]
 
-SUPPORTED_BY: dict[ConditionName, str] = {
+_SUPPORTED_BY: dict[str, str] = {
     "equal": "any join",
     "between": "'ssij', 'adaptivejoin' or 'oracle'",
     "as_of": "'adaptivejoin', 'inlj' or 'oracle'",
@@ -231,6 +241,14 @@ def pick_columns(fields: Sequence[pa.Field], names: Sequence[str]) -> list[pa.Fi
     return [ours[name] for name in asked]
 
 
+def check_condition(name: str, algorithm: str = "", supported: Collection[str] | None = None) -> None:
+    """Raise unless this is a condition and, if ``supported`` is given, one that ``algorithm`` supports."""
+    if not isinstance(name, str) or name not in _SUPPORTED_BY:
+        raise UnsupportedJoinError(f"condition must be one of {', '.join(map(repr, _SUPPORTED_BY))}, not {name!r}")
+    if supported is not None and name not in supported:
+        raise UnsupportedJoinError(f"{algorithm} does not support condition {name!r}; use {_SUPPORTED_BY[name]}")
+
+
 def condition_for(
     name: ConditionName,
     relation: Relation,
@@ -241,8 +259,7 @@ def condition_for(
     """Return the condition with this name; the result has the ``columns`` of R, in this order, or all."""
     condition: Condition
     check_text("the name of one column of the stream", as_of=as_of)
-    if not isinstance(name, str) or name not in SUPPORTED_BY:
-        raise UnsupportedJoinError(f"condition must be one of {', '.join(map(repr, SUPPORTED_BY))}, not {name!r}")
+    check_condition(name)
     if (as_of is None) == (name == "as_of"):
         raise UnsupportedJoinError(
             f"as_of={as_of!r} does not fit condition {name!r}; to join with a history, name the stream's column of "

@@ -21,7 +21,7 @@ from semistream.core.compiled import frozen
 from semistream.core.errors import UnsupportedJoinError
 from semistream.core.statistics import JoinStatistics
 from semistream.core.units import format_bytes, is_share, memory_bytes
-from semistream.joins.interface.conditions import SUPPORTED_BY, ConditionName, condition_for
+from semistream.joins.interface.conditions import ConditionName, check_condition, condition_for
 from semistream.joins.interface.following import FollowsUpdates
 from semistream.joins.interface.memory_needs import MemoryNeeds
 from semistream.joins.interface.output import output_schema
@@ -97,10 +97,7 @@ class Join(FollowsUpdates, Results, StageBehind, MemoryNeeds):
             condition = "as_of"
         self.condition = condition_for(condition, relation, self.on, columns, as_of)
         self._decoder = None if columns is None else self._decoder_of_some()
-        if condition not in self.conditions:
-            raise UnsupportedJoinError(
-                f"{self.id} does not support condition {condition!r}; use {SUPPORTED_BY[condition]}"
-            )
+        check_condition(condition, self.id, self.conditions)
         self.how = how
         given = 1 if memory is None else memory_bytes(memory, relation.nbytes, relation.row_count)
         self.budget, self._may_grow = MemoryBudget(given), is_share(memory)
