@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -30,6 +30,8 @@ __all__ = ["Control", "Events", "application"]
 
 _STATIC = Path(__file__).parent / "static"
 _BEAT_SECONDS = 5.0
+_MOST_WAITING = 256
+"""Messages that may wait for one page, so that a page that no longer reads does not fill the memory."""
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'; "
@@ -91,8 +93,14 @@ class Events:
             loop.call_soon_threadsafe(self._put, text)
 
     def _put(self, text: str | None) -> None:
-        for queue in self._queues:
-            queue.put_nowait(text)
+        for queue in list(self._queues):
+            if queue.qsize() >= _MOST_WAITING:  # a page that was suspended: it connects again and loads what it missed
+                self._queues.discard(queue)
+                while not queue.empty():
+                    queue.get_nowait()
+                queue.put_nowait(None)
+            else:
+                queue.put_nowait(text)
 
     async def stream(self) -> AsyncIterator[str]:
         """Yield messages as they arrive; periodic comments detect whether the page is still open."""
@@ -150,6 +158,8 @@ def application(
         try:
             value = _asked(control, await request.body())
             said = await run_in_threadpool(control.act, value)
+        except ClientDisconnect:  # before it has sent all
+            return Response(status_code=400)
         except (SemistreamError, ValueError, TypeError, OSError) as error:
             return JSONResponse({"error": str(error)}, 400)
         if value is not None and not control.seconds:
