@@ -126,7 +126,7 @@ def test_texts_in_another_encoding_are_told_wherever_they_are(tmp_path: Path) ->
         InputFiles.find([tmp_path / "a.csv"]).reader()
 
 
-@pytest.mark.parametrize("value", ["9e+05", "9223372036854775808", "-9223372036854775809"])
+@pytest.mark.parametrize("value", ["9e+05", "9223372036854775808", "-9223372036854775809", "1" * 5000])
 def test_an_id_that_is_no_int64_is_shown_with_its_row_and_the_type_to_give(tmp_path: Path, value: str) -> None:
     """One such value makes the key a double, which no key can be."""
     rows = [f"{number},fig" for number in [*range(800_000, 800_050), 9223372036854775807]]

@@ -30,6 +30,7 @@ Part = tuple[pa.RecordBatch, float]
 _ZONE = r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 _ICONV = "convert the file, for example with iconv -f latin1 -t utf-8"
 _SHORT_INTEGER = r"^\s*[+-]?\d{1,18}\s*$"  # fits into an int64
+_LONG_INTEGER = re.compile(r"\s*[+-]?0{0,99}[0-9]{19}\s*")  # may fit; longer ones do not
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 
@@ -87,7 +88,7 @@ def first_not_integer(path: Path, rules: CsvRules, column: str) -> tuple[int, st
         values = batch.column(column)
         for row in pc.indices_nonzero(pc.invert(pc.match_substring_regex(values, _SHORT_INTEGER))).to_pylist():
             text = values[row].as_py()
-            if not (text.strip().lstrip("+-").isdecimal() and -(1 << 63) <= int(text) < 1 << 63):
+            if not (_LONG_INTEGER.fullmatch(text) and -(1 << 63) <= int(text) < 1 << 63):
                 return before + row + 1, text
         before += batch.num_rows
     return None
