@@ -11,7 +11,7 @@ __all__ = ["CacheJoin"]
 
 
 class CacheJoin(FrontStage):
-    """Looks stream tuples up in ``H_R``, and joins those that miss as HYBRIDJOIN does; the two phases alternate.
+    """Looks stream tuples up in ``H_R``, and joins tuples that miss as HYBRIDJOIN does; the two phases alternate.
 
     The disk-probing phase starts when ``H_S`` is full or the stream buffer is empty.
     """

@@ -25,7 +25,6 @@ from semistream.relation.rows.fitting import as_type
 from semistream.relation.rows.row_gather import RowGather
 
 __all__ = [
-    "_SUPPORTED_BY",
     "AsOf",
     "Between",
     "Condition",
